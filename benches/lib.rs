@@ -1,0 +1,1 @@
+//! Benchmarks of snap; see `micro/` and `compare/`.

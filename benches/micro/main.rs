@@ -1,0 +1,3 @@
+//! Micro benchmarks of the hot paths.
+
+fn main() {}

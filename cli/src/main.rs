@@ -1,0 +1,3 @@
+//! `snap`: snapshots at the command line.
+
+fn main() {}

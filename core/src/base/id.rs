@@ -1,0 +1,210 @@
+//! Typed ids: a BLAKE3-256 digest whose type says what it names.
+//!
+//! There is no conversion between two kinds of id, so a tree id handed to
+//! something that wants a commit id does not compile. What the store keeps is
+//! found by [`ObjectId`], the digest without its kind; a typed id turns into
+//! one with [`Id::object`], and nothing turns back without saying so
+//! ([`Id::from_object`]).
+//!
+//! Text form: 64 lower-case hex digits; `{id:.12}` prints the first twelve.
+//! Stored form: the 32 digest bytes.
+//!
+//! | id          | digest                                              |
+//! |-------------|-----------------------------------------------------|
+//! | [`BlobId`]  | plain BLAKE3 of the content, what `b3sum` prints     |
+//! | [`TreeId`]  | BLAKE3 in derive-key mode, context [`TREE_CONTEXT`]  |
+//! | [`CommitId`]| BLAKE3 in derive-key mode, context [`COMMIT_CONTEXT`]|
+//! | [`PackId`]  | plain BLAKE3 of the pack file                        |
+
+use std::{fmt, marker::PhantomData, str::FromStr};
+
+/// Derive-key context of tree ids.
+pub const TREE_CONTEXT: &str = "snap 2026-11-21 tree v1";
+
+/// Derive-key context of commit ids.
+pub const COMMIT_CONTEXT: &str = "snap 2026-11-21 commit v1";
+
+/// What an id can name. Implemented by empty marker types only.
+pub trait Named {
+    /// Noun for messages, such as "tree".
+    const NOUN: &'static str;
+}
+
+/// Digest that names one `K`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id<K> {
+    digest: [u8; 32],
+    names: PhantomData<K>,
+}
+
+macro_rules! named {
+    ($marker:ident, $alias:ident, $noun:literal, $doc:literal) => {
+        #[doc = concat!("Marker of [`", stringify!($alias), "`].")]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $marker {}
+
+        impl Named for $marker {
+            const NOUN: &'static str = $noun;
+        }
+
+        #[doc = $doc]
+        pub type $alias = Id<$marker>;
+    };
+}
+
+named!(Object, ObjectId, "object", "Names an object of any kind: what the index is keyed by.");
+named!(Blob, BlobId, "blob", "Names a content: plain BLAKE3, as `b3sum` prints it.");
+named!(Tree, TreeId, "tree", "Names one encoded directory.");
+named!(Commit, CommitId, "commit", "Names one encoded commit.");
+named!(Pack, PackId, "pack", "Names a pack file by the hash of its bytes.");
+
+impl<K> Id<K> {
+    /// Wraps a digest that came from a hasher or from storage.
+    pub const fn from_bytes(digest: [u8; 32]) -> Self {
+        Self { digest, names: PhantomData }
+    }
+
+    /// The digest.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// The same digest without its kind, for looking it up.
+    pub const fn object(self) -> ObjectId {
+        Id::from_bytes(self.digest)
+    }
+
+    /// Takes an object's id as that of a `K`; what is read under it is still
+    /// checked as one.
+    pub const fn from_object(id: ObjectId) -> Self {
+        Self::from_bytes(id.digest)
+    }
+}
+
+impl BlobId {
+    /// Hashes a content.
+    pub fn of(content: &[u8]) -> Self {
+        Self::from_bytes(*blake3::hash(content).as_bytes())
+    }
+}
+
+impl TreeId {
+    /// Hashes an encoded tree.
+    pub fn of(encoded: &[u8]) -> Self {
+        Self::from_bytes(blake3::derive_key(TREE_CONTEXT, encoded))
+    }
+}
+
+impl CommitId {
+    /// Hashes an encoded commit.
+    pub fn of(encoded: &[u8]) -> Self {
+        Self::from_bytes(blake3::derive_key(COMMIT_CONTEXT, encoded))
+    }
+}
+
+impl<K> fmt::Display for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0; 64];
+        hex::encode_to_slice(self.digest, &mut text).map_err(|_| fmt::Error)?;
+        f.pad(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl<K: Named> fmt::Debug for Id<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {self:.12}", K::NOUN)
+    }
+}
+
+impl<K: Named> FromStr for Id<K> {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let mut digest = [0; 32];
+        match hex::decode_to_slice(text, &mut digest) {
+            Ok(()) if !text.bytes().any(|b| b.is_ascii_uppercase()) => Ok(Self::from_bytes(digest)),
+            _ => Err(ParseIdError { noun: K::NOUN, text: text.to_owned() }),
+        }
+    }
+}
+
+/// Text that was meant to be an id.
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}` is not a {noun} id: expected 64 lower-case hex digits")]
+pub struct ParseIdError {
+    noun: &'static str,
+    text: String,
+}
+
+/// The start of an id in hex, as people type it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    digits: String,
+    low: [u8; 32],
+    high: [u8; 32],
+}
+
+impl Prefix {
+    /// Fewest digits that are taken for an id.
+    pub const MIN_DIGITS: usize = 4;
+
+    /// Parses 4 to 64 hex digits; `None` when `text` is anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.to_ascii_lowercase();
+        let fits = (Self::MIN_DIGITS..=64).contains(&digits.len());
+        if !fits || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let bound = |fill: &str| {
+            let mut bytes = [0; 32];
+            let padded = digits.clone() + &fill.repeat(64 - digits.len());
+            hex::decode_to_slice(padded, &mut bytes).ok().map(|()| bytes)
+        };
+        Some(Self { low: bound("0")?, high: bound("f")?, digits })
+    }
+
+    /// The smallest and the largest digest that start like this.
+    pub const fn bounds(&self) -> (&[u8; 32], &[u8; 32]) {
+        (&self.low, &self.high)
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        &self.digits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blob_id_is_what_b3sum_prints() {
+        let id = BlobId::of(b"");
+        assert_eq!(id.to_string(), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+        assert_eq!(format!("{id:.12}"), "af1349b9f5f9");
+        assert_eq!(id.to_string().parse::<BlobId>().unwrap(), id);
+    }
+
+    #[test]
+    fn no_blob_can_pass_for_a_tree() {
+        assert_ne!(BlobId::of(b"x").object(), TreeId::of(b"x").object());
+        assert_ne!(TreeId::of(b"x").object(), CommitId::of(b"x").object());
+    }
+
+    #[test]
+    fn text_that_is_no_id_is_refused() {
+        for bad in ["", "af13", &"AF".repeat(32), &"zz".repeat(32), &"a".repeat(65)] {
+            assert!(bad.parse::<BlobId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_spans_all_ids_that_start_with_it() {
+        let prefix = Prefix::parse("AB12c").unwrap();
+        let (low, high) = prefix.bounds();
+        assert_eq!((low[2], high[2]), (0xc0, 0xcf));
+        assert!(Prefix::parse("abc").is_none());
+        assert!(Prefix::parse("main").is_none());
+    }
+}

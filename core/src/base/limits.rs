@@ -1,0 +1,110 @@
+//! Every ceiling, with its reason. A length that comes from outside is checked
+//! against one of these before anything is allocated for it.
+
+/// Longest entry name: what Linux file systems allow.
+pub const NAME_BYTES: usize = 255;
+
+/// Longest symlink target: `PATH_MAX` on Linux.
+pub const SYMLINK_BYTES: usize = 4096;
+
+/// Extended attributes of one entry: what ext4 and XFS allow for one value,
+/// times sixteen.
+pub const XATTR_TOTAL_BYTES: usize = 1 << 20;
+
+/// Number of extended attributes of one entry.
+pub const XATTRS: usize = 4096;
+
+/// Levels of folders in a tree. `PATH_MAX / 2`: no path deeper than that can
+/// be named to the system in one call.
+pub const DEPTH: usize = 2048;
+
+/// Distinct owners in one tree node: one for each entry at most.
+pub const OWNERS: usize = TREE_NODE_ENTRIES;
+
+/// Entries of one tree node; a larger directory is split. With 255-byte names
+/// and without xattrs a full node stays near 5 MiB.
+pub const TREE_NODE_ENTRIES: usize = 16_384;
+
+/// One encoded tree node. An entry is at most 1.01 MiB; a node is closed once
+/// it holds more than [`TREE_NODE_TARGET_BYTES`].
+pub const TREE_NODE_BYTES: usize = 8 << 20;
+
+/// A node that grows beyond this is closed even without a boundary name.
+pub const TREE_NODE_TARGET_BYTES: usize = 2 << 20;
+
+/// Levels of nodes in one split directory: 16,384³ entries are beyond any
+/// file system.
+pub const TREE_NODE_LEVELS: u8 = 4;
+
+/// One encoded commit, message and labels included.
+pub const COMMIT_BYTES: usize = 1 << 20;
+
+/// Parents of a commit.
+pub const PARENTS: usize = 256;
+
+/// Labels of a commit.
+pub const LABELS: usize = 1024;
+
+/// Bytes of a frame before compression. Bounds what one reader allocates on
+/// the word of a pack.
+pub const FRAME_RAW_BYTES: usize = 16 << 20;
+
+/// Bytes of a frame as stored: zstd's worst case on [`FRAME_RAW_BYTES`].
+pub const FRAME_STORED_BYTES: usize = FRAME_RAW_BYTES + (FRAME_RAW_BYTES >> 8) + 1024;
+
+/// Frames of one pack.
+pub const PACK_FRAMES: usize = 1 << 20;
+
+/// Objects of one pack: the footer of a full one is 37 MiB.
+pub const PACK_OBJECTS: usize = 1 << 20;
+
+/// Header extension of a pack (a bundle's commit and prerequisites).
+pub const PACK_EXTENSION_BYTES: usize = 16 << 20;
+
+/// A pack is closed once its frames hold this much. Large enough that a push
+/// of a GiB is tens of requests, small enough that merging one is short.
+pub const PACK_TARGET_BYTES: u64 = 64 << 20;
+
+/// Metadata frames that wait in memory for the end of their pack; beyond
+/// this the pack is closed early.
+pub const PENDING_META_BYTES: usize = 12 << 20;
+
+/// Objects that wait in memory for the end of their pack.
+pub const PENDING_OBJECTS: usize = 1 << 18;
+
+/// Largest chunk a store may be configured to: a chunk must fit in a frame.
+pub const CHUNK_BYTES: usize = 8 << 20;
+
+/// Entries of a chunk list, or of one part of it. One part is 590 KB.
+pub const CHUNK_LIST_ENTRIES: usize = 16_384;
+
+/// Parts of a chunk list: 16,384 parts of 16,384 chunks of 1 MiB are 256 TiB.
+pub const CHUNK_LIST_PARTS: usize = 16_384;
+
+/// Records of one table file (index segment or stat cache).
+pub const TABLE_RECORDS: u64 = 1 << 32;
+
+/// Bytes of a table's own metadata: 16,384 pack names are 512 KiB.
+pub const TABLE_META_BYTES: usize = 16 << 20;
+
+/// A ref file: one id or one name.
+pub const REF_BYTES: usize = 1024;
+
+/// Length of a branch or tag name.
+pub const REF_NAME_BYTES: usize = 200;
+
+/// Store configuration file.
+pub const CONFIG_BYTES: u64 = 1 << 20;
+
+/// An ignore file; a larger one is not one.
+pub const IGNORE_FILE_BYTES: u64 = 4 << 20;
+
+/// Decoded frames that a reader keeps: a restore reads a frame once, so this
+/// serves trees and chunk lists.
+pub const FRAME_CACHE_BYTES: usize = 24 << 20;
+
+/// Pack files kept open for reading.
+pub const OPEN_PACKS: usize = 256;
+
+/// Retries of a ref update that lost a race.
+pub const REF_RETRIES: usize = 64;

@@ -1,0 +1,99 @@
+//! How an operation tells its caller what it is doing.
+//!
+//! One trait, passed down; no globals. Core never prints.
+
+use std::path::Path;
+
+/// A part of an operation, for progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Rebuilding the index from packs; counts packs.
+    Index,
+    /// Reading the files to be committed; counts bytes.
+    Commit,
+    /// Merging small packs; counts bytes.
+    Compact,
+    /// Comparing a target folder with a snapshot; counts files.
+    Compare,
+    /// Writing files; counts bytes.
+    Restore,
+    /// Checking that everything referred to is there; counts trees.
+    Structure,
+    /// Reading and hashing packs; counts bytes.
+    Data,
+}
+
+/// Something worth telling that does not end the operation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Note<'a> {
+    /// A file or folder could not be read and is left out.
+    Skipped {
+        /// What was left out.
+        path: &'a Path,
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
+    /// A file changed while it was read, twice; what was read last is kept.
+    Changing {
+        /// The file.
+        path: &'a Path,
+    },
+    /// The index was missing or damaged for so many packs and was rebuilt.
+    Reindexed {
+        /// How many packs were read.
+        packs: usize,
+        /// Whether an index was there and unusable.
+        damaged: bool,
+    },
+    /// The clock is behind the last commit; its time is used instead.
+    ClockBehind {
+        /// By how many seconds.
+        behind_secs: i64,
+    },
+    /// An attribute could not be applied on restore; told once for each kind.
+    NotApplied {
+        /// Such as "owner" or "extended attribute".
+        what: &'static str,
+        /// The first entry it happened to.
+        path: &'a Path,
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
+    /// Tidying up after a finished commit failed; nothing is lost.
+    TidyFailed {
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
+}
+
+/// Receives what an operation has to tell. All methods may be called from
+/// several threads at once.
+pub trait Observer: Sync {
+    /// A phase begins; `total` is in the phase's unit, when it is known.
+    fn phase(&self, phase: Phase, total: Option<u64>) {
+        let _ = (phase, total);
+    }
+
+    /// So many more of the phase's unit are done, and so many more files.
+    fn advance(&self, units: u64, files: u64) {
+        let _ = (units, files);
+    }
+
+    /// Something worth telling happened.
+    fn note(&self, note: Note<'_>) {
+        let _ = note;
+    }
+
+    /// Whether the user asked to stop.
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Observes nothing and never cancels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}

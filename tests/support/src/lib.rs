@@ -1,0 +1,1 @@
+//! Seeded test data and comparisons.
