@@ -1,1 +1,14 @@
-//! disk
+//! Layer 3: the only place that changes files of a store.
+//!
+//! [`Disk`] performs each step of a durable write (create, write, sync,
+//! rename, sync the folder) and asks a [`Gate`] before each one, so that tests
+//! can make any single step fail, stop short, or be the last one before the
+//! power goes. Reading goes through `fs_err` and the memory maps of
+//! [`table`].
+
+mod durable;
+mod gate;
+pub mod table;
+
+pub use durable::{Disk, NewFile, Renamed};
+pub use gate::{Gate, Step, Verdict};

@@ -1,1 +1,13 @@
-//! format
+//! Layer 2: bytes ⇄ values. No I/O.
+//!
+//! Encodings are canonical (one byte form for one value) and decoders refuse
+//! everything else: overlong integers, wrong order, trailing bytes, lengths
+//! beyond [`limits`](crate::base::limits). Golden bytes of each are in
+//! `fixtures/golden/`.
+
+pub mod chunk_list;
+pub mod commit;
+pub mod pack;
+pub mod table;
+pub mod tree;
+pub mod wire;

@@ -1,0 +1,253 @@
+//! Steps of durable writes: temporary file, data sync, rename, folder sync.
+//!
+//! The order that makes a file appear whole or not at all, also across a
+//! power cut, is: [`Disk::create`] under a temporary name, [`NewFile::write`],
+//! [`NewFile::sync`], [`Disk::rename_new`] or [`Disk::replace`], and
+//! [`Disk::sync_folder`] before anything refers to the file.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::{fd::AsFd, unix::fs::FileExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::fs::{RenameFlags, renameat_with};
+
+use crate::{
+    base::io::PathError,
+    disk::gate::{Gate, Open, Step, Verdict},
+};
+
+/// Changes files of a store, step by step.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    gate: Arc<dyn Gate>,
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self { gate: Arc::new(Open) }
+    }
+}
+
+/// What a rename onto a free name came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renamed {
+    /// The file has its name.
+    Done,
+    /// Somebody had taken the name; the temporary file is still there.
+    Taken,
+}
+
+impl Disk {
+    /// A disk whose every step is decided by `gate`.
+    pub fn with_gate(gate: Arc<dyn Gate>) -> Self {
+        Self { gate }
+    }
+
+    fn pass(&self, action: &'static str, step: Step, path: &Path) -> Result<(), PathError> {
+        match self.gate.pass(step, path) {
+            Verdict::Go => Ok(()),
+            Verdict::Fail(source) | Verdict::Short(_, source) => {
+                Err(PathError { action, path: path.to_owned(), source })
+            }
+        }
+    }
+
+    /// Creates a file that must not exist.
+    ///
+    /// # Errors
+    /// [`PathError`] when it exists or cannot be created.
+    pub fn create(&self, path: &Path) -> Result<NewFile, PathError> {
+        self.pass("create", Step::Create, path)?;
+        let file = File::options().read(true).write(true).create_new(true).open(path);
+        let file = file.map_err(PathError::when("create", path))?;
+        Ok(NewFile { file, path: path.to_owned(), disk: self.clone() })
+    }
+
+    /// Opens a file for appending, creating it when it does not exist.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be opened.
+    pub fn append(&self, path: &Path) -> Result<NewFile, PathError> {
+        self.pass("open", Step::Create, path)?;
+        let file = File::options().append(true).create(true).open(path);
+        let file = file.map_err(PathError::when("open", path))?;
+        Ok(NewFile { file, path: path.to_owned(), disk: self.clone() })
+    }
+
+    /// Creates a folder and those above it; one that exists is fine. Folders
+    /// that were created are synced into their parents.
+    ///
+    /// # Errors
+    /// [`PathError`] when one cannot be created.
+    pub fn create_folders(&self, path: &Path) -> Result<(), PathError> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            self.create_folders(parent)?;
+        }
+        self.pass("create folder", Step::Create, path)?;
+        match fs_err::create_dir(path) {
+            Ok(()) => self.sync_folder(parent.unwrap_or(Path::new("."))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(PathError::when("create folder", path)(error)),
+        }
+    }
+
+    /// Gives the file `from` the name `to` unless that is taken.
+    ///
+    /// # Errors
+    /// [`PathError`] when the system refuses for another reason.
+    pub fn rename_new(&self, from: &Path, to: &Path) -> Result<Renamed, PathError> {
+        self.pass("rename", Step::Rename, to)?;
+        let cwd = rustix::fs::CWD;
+        let done = match renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
+            // A file system without the flag: a hard link does not replace either.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                rustix::fs::link(from, to).and_then(|()| rustix::fs::unlink(from))
+            }
+            other => other,
+        };
+        match done {
+            Ok(()) => Ok(Renamed::Done),
+            Err(rustix::io::Errno::EXIST) => Ok(Renamed::Taken),
+            Err(error) => Err(PathError::when("rename to", to)(error)),
+        }
+    }
+
+    /// Gives the file `from` the name `to`, in place of what has it.
+    ///
+    /// # Errors
+    /// [`PathError`] when the system refuses.
+    pub fn replace(&self, from: &Path, to: &Path) -> Result<(), PathError> {
+        self.pass("rename", Step::Rename, to)?;
+        rustix::fs::rename(from, to).map_err(PathError::when("rename to", to))
+    }
+
+    /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    /// [`PathError`] when the folder cannot be opened or synced.
+    pub fn sync_folder(&self, path: &Path) -> Result<(), PathError> {
+        self.pass("sync folder", Step::SyncFolder, path)?;
+        let folder = fs_err::File::open(path).map_err(PathError::when("open folder", path))?;
+        rustix::fs::fsync(&folder).map_err(PathError::when("sync folder", path))
+    }
+
+    /// Removes a file; one that is gone already is fine.
+    ///
+    /// # Errors
+    /// [`PathError`] when the system refuses.
+    pub fn remove(&self, path: &Path) -> Result<(), PathError> {
+        self.pass("remove", Step::Remove, path)?;
+        match fs_err::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(PathError::when("remove", path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a small file whole, durably, in place of what has its name.
+    /// `temporary` must be on the same file system.
+    ///
+    /// # Errors
+    /// [`PathError`] of the first step that failed; `path` is then as it was.
+    pub fn write_whole(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+        let written = self.create(temporary).and_then(|mut file| {
+            file.write(bytes)?;
+            file.sync()
+        });
+        let renamed = written.and_then(|()| self.replace(temporary, path));
+        if renamed.is_err() {
+            // What failed is reported; a temporary file left over is swept later.
+            let _ = fs_err::remove_file(temporary);
+        }
+        renamed?;
+        self.sync_folder(path.parent().unwrap_or(Path::new(".")))
+    }
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    path: PathBuf,
+    disk: Disk,
+}
+
+impl NewFile {
+    /// Writes all of `bytes` at the end.
+    ///
+    /// # Errors
+    /// [`PathError`]; the file then ends anywhere.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
+        match self.disk.gate.pass(Step::Write { bytes: bytes.len() }, &self.path) {
+            Verdict::Go => {}
+            Verdict::Fail(source) => return Err(self.error("write", source)),
+            Verdict::Short(len, source) => {
+                let _ = self.file.write_all(&bytes[..len.min(bytes.len())]);
+                return Err(self.error("write", source));
+            }
+        }
+        self.file.write_all(bytes).map_err(|source| self.error("write", source))
+    }
+
+    /// Writes over the first bytes of the file; for a header that is known
+    /// last.
+    ///
+    /// # Errors
+    /// [`PathError`]; the start of the file is then anything.
+    pub fn write_at_start(&mut self, bytes: &[u8]) -> Result<(), PathError> {
+        self.disk.pass("write", Step::Write { bytes: bytes.len() }, &self.path)?;
+        self.file.write_all_at(bytes, 0).map_err(|source| self.error("write", source))
+    }
+
+    /// Starts writing back a range without waiting, so that a later
+    /// [`NewFile::sync`] has less to wait for. Only a hint.
+    pub fn start_writeback(&self, offset: u64, bytes: u64) {
+        writeback::start(self.file.as_fd(), offset, bytes);
+    }
+
+    /// Waits until the data is durable. A file whose sync failed must be
+    /// written again, not synced again: the kernel forgets what it could not
+    /// write.
+    ///
+    /// # Errors
+    /// [`PathError`] when the system could not write.
+    pub fn sync(&self) -> Result<(), PathError> {
+        self.disk.pass("sync", Step::Sync, &self.path)?;
+        rustix::fs::fdatasync(&self.file).map_err(|source| self.error("sync", source.into()))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file itself, to lock or to read it.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn error(&self, action: &'static str, source: io::Error) -> PathError {
+        PathError { action, path: self.path.clone(), source }
+    }
+}
+
+/// Asks the kernel to begin writing dirty pages.
+mod writeback {
+    use std::os::fd::BorrowedFd;
+
+    pub(super) fn start(fd: BorrowedFd<'_>, offset: u64, bytes: u64) {
+        // `sync_file_range` has no safe wrapper; without it `POSIX_FADV_DONTNEED`
+        // also starts writeback of the range, and drops only clean pages.
+        let len = std::num::NonZeroU64::new(bytes);
+        let _ = rustix::fs::fadvise(fd, offset, len, rustix::fs::Advice::DontNeed);
+    }
+}

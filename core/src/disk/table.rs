@@ -1,0 +1,313 @@
+//! Table files: written sorted, read through a memory map.
+//!
+//! See [`format::table`](crate::format::table) for the bytes. A block is
+//! checked when it is first touched, so opening a table costs its header and
+//! fences only, however many records it has.
+//!
+//! This is one of the two places with `unsafe`: a memory map is sound as long
+//! as nobody shortens or changes the file below it. Tables are written under
+//! a temporary name, renamed, and never changed again, and they lie in folders
+//! of the store; somebody who truncates one gets `SIGBUS` for it, and nothing
+//! worse, because each byte is read as plain data and checked.
+#![expect(unsafe_code, reason = "memory maps; see the header")]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use memmap2::Mmap;
+
+use crate::{
+    base::{io::PathError, kind::ErrorKind},
+    disk::{Disk, NewFile},
+    format::{
+        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Header, Shape, checksum},
+        wire::FormatError,
+    },
+};
+
+/// Why a table could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The file could not be opened, mapped or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// Its bytes break a rule of the format.
+    #[error("table {} is damaged", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Which rule.
+        source: FormatError,
+    },
+}
+
+impl TableError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io(error) => error.kind(),
+            Self::Damaged { source, .. } => source.kind(),
+        }
+    }
+}
+
+/// A table that is being written, record by record.
+#[derive(Debug)]
+pub struct TableWriter {
+    file: NewFile,
+    shape: Shape,
+    block: Vec<u8>,
+    pending: Vec<u8>,
+    fences: Vec<u8>,
+    records: u64,
+}
+
+/// Blocks are handed to the file so many bytes at a time.
+const WRITE_BYTES: usize = 256 << 10;
+
+impl TableWriter {
+    /// Starts a table at `path`, which must not exist.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be created.
+    pub fn create(disk: &Disk, path: &Path, shape: Shape) -> Result<Self, PathError> {
+        let mut pending = Vec::with_capacity(WRITE_BYTES + BLOCK_BYTES);
+        // The header is known at the end only; its place is kept.
+        pending.resize(BLOCK_BYTES, 0);
+        Ok(Self {
+            file: disk.create(path)?,
+            shape,
+            block: Vec::with_capacity(BLOCK_BYTES),
+            pending,
+            fences: Vec::new(),
+            records: 0,
+        })
+    }
+
+    /// Adds a record; keys must strictly increase.
+    ///
+    /// # Errors
+    /// [`PathError`] when the file cannot be written.
+    pub fn push(&mut self, record: &[u8]) -> Result<(), PathError> {
+        debug_assert_eq!(record.len(), self.shape.record_bytes);
+        if self.block.is_empty() {
+            self.fences.extend_from_slice(&record[..8]);
+        }
+        self.block.extend_from_slice(record);
+        self.records += 1;
+        if self.block.len() + self.shape.record_bytes > BLOCK_BYTES - BLOCK_SUM_BYTES {
+            self.close_block()?;
+        }
+        Ok(())
+    }
+
+    fn close_block(&mut self) -> Result<(), PathError> {
+        self.block.resize(BLOCK_BYTES - BLOCK_SUM_BYTES, 0);
+        self.pending.extend_from_slice(&checksum(&self.block).to_le_bytes());
+        self.pending.append(&mut self.block);
+        if self.pending.len() >= WRITE_BYTES {
+            self.file.write(&self.pending)?;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+
+    /// How many records there are so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Ends the table. The file is complete but not synced: a table is derived
+    /// and checked, so it need not survive a power cut.
+    ///
+    /// # Errors
+    /// [`PathError`] when the file cannot be written.
+    pub fn finish(mut self, meta: &[u8]) -> Result<PathBuf, PathError> {
+        if !self.block.is_empty() {
+            self.close_block()?;
+        }
+        let mut tail = std::mem::take(&mut self.fences);
+        tail.extend_from_slice(meta);
+        let header = Header {
+            shape: self.shape,
+            records: self.records,
+            meta_bytes: meta.len() as u64,
+            tail_checksum: checksum(&tail),
+        };
+        self.pending.extend_from_slice(&tail);
+        // A small table is written in one piece, header included.
+        if header.file_bytes() == self.pending.len() as u64 {
+            self.pending[..BLOCK_BYTES].copy_from_slice(&header.encode());
+            self.file.write(&self.pending)?;
+        } else {
+            self.file.write(&self.pending)?;
+            self.file.write_at_start(&header.encode())?;
+        }
+        Ok(self.file.path().to_owned())
+    }
+}
+
+/// A table that is read.
+#[derive(Debug)]
+pub struct Table {
+    map: Mmap,
+    header: Header,
+    path: PathBuf,
+    checked: Box<[AtomicU64]>,
+}
+
+impl Table {
+    /// Maps the table at `path`, which should have `shape`.
+    ///
+    /// Checked: header, length, fences and meta. Blocks are checked later.
+    ///
+    /// # Errors
+    /// [`TableError`] when it cannot be opened or is damaged.
+    pub fn open(path: &Path, shape: Shape) -> Result<Self, TableError> {
+        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+        // SAFETY: the file is never changed after its rename; see the header.
+        let map = unsafe { Mmap::map(&file) }.map_err(PathError::when("map", path))?;
+        let damaged = |source| TableError::Damaged { path: path.to_owned(), source };
+        let head = map.get(..BLOCK_BYTES).unwrap_or_default();
+        let header = Header::decode(head, shape, map.len() as u64).map_err(damaged)?;
+        if checksum(&map[header.fences_offset() as usize..]) != header.tail_checksum {
+            return Err(damaged(FormatError::Checksum { what: "the fences" }));
+        }
+        let words = header.blocks().div_ceil(64) as usize;
+        let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { map, header, path: path.to_owned(), checked })
+    }
+
+    /// How many records.
+    pub fn records(&self) -> u64 {
+        self.header.records
+    }
+
+    /// How many bytes the file has.
+    pub fn file_bytes(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The purpose's own bytes.
+    pub fn meta(&self) -> &[u8] {
+        let start = self.map.len() - self.header.meta_bytes as usize;
+        &self.map[start..]
+    }
+
+    fn fence(&self, block: usize) -> &[u8] {
+        let at = self.header.fences_offset() as usize + 8 * block;
+        &self.map[at..at + 8]
+    }
+
+    /// The records of a block, checked when first touched.
+    fn block(&self, block: usize) -> Result<&[u8], TableError> {
+        let at = BLOCK_BYTES * (1 + block);
+        let bytes = &self.map[at..at + BLOCK_BYTES];
+        let (sum, records) = bytes.split_at(BLOCK_SUM_BYTES);
+        let bit = 1u64 << (block % 64);
+        let word = &self.checked[block / 64];
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            if sum != checksum(records).to_le_bytes() {
+                let source = FormatError::Checksum { what: "a block" };
+                return Err(TableError::Damaged { path: self.path.clone(), source });
+            }
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        let full = self.header.shape.block_records();
+        let before = block * full;
+        let count = full.min(self.header.records as usize - before);
+        Ok(&records[..count * self.header.shape.record_bytes])
+    }
+
+    /// Index of the first record whose key is not below `key`.
+    fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
+        let blocks = self.header.blocks() as usize;
+        // The last block that starts before `key` may still hold it; several
+        // blocks may share a fence, so only a smaller fence decides.
+        let (mut low, mut high) = (0, blocks);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.fence(middle) < &key[..8] { low = middle + 1 } else { high = middle }
+        }
+        let mut block = low.saturating_sub(1);
+        let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
+        while block < blocks {
+            let records = self.block(block)?;
+            let count = records.len() / width;
+            let (mut low, mut high) = (0, count);
+            while low < high {
+                let middle = low.midpoint(high);
+                let at = middle * width;
+                if &records[at..at + key.len()] < key { low = middle + 1 } else { high = middle }
+            }
+            if low < count {
+                return Ok((block * full + low) as u64);
+            }
+            block += 1;
+        }
+        Ok(self.header.records)
+    }
+
+    /// The record at `index`.
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`] when its block is.
+    pub fn record(&self, index: u64) -> Result<&[u8], TableError> {
+        let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
+        let (block, slot) = (index as usize / full, index as usize % full);
+        Ok(&self.block(block)?[slot * width..(slot + 1) * width])
+    }
+
+    /// The record with exactly this key, and its index.
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`] when a block on the way is.
+    pub fn find(&self, key: &[u8]) -> Result<Option<(u64, &[u8])>, TableError> {
+        let index = self.lower_bound(key)?;
+        if index == self.header.records {
+            return Ok(None);
+        }
+        let record = self.record(index)?;
+        Ok((&record[..key.len()] == key).then_some((index, record)))
+    }
+
+    /// The records with keys from `low` on.
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`] when a block on the way is; items carry the
+    /// same error later.
+    pub fn from(&self, low: &[u8]) -> Result<Records<'_>, TableError> {
+        Ok(Records { table: self, next: self.lower_bound(low)? })
+    }
+
+    /// All records.
+    pub fn iter(&self) -> Records<'_> {
+        Records { table: self, next: 0 }
+    }
+}
+
+/// Iterates over records in order.
+#[derive(Debug)]
+pub struct Records<'a> {
+    table: &'a Table,
+    next: u64,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<&'a [u8], TableError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next == self.table.records() {
+            return None;
+        }
+        self.next += 1;
+        Some(self.table.record(self.next - 1))
+    }
+}

@@ -1,0 +1,187 @@
+//! Chunk lists: a content that was cut into chunks.
+//!
+//! A chunk list is stored under **the id of the whole content**, so it is not
+//! hashed itself: a reader hashes what the chunks amount to and compares that
+//! with the id.
+//!
+//! | field   | form            | meaning                                       |
+//! |---------|-----------------|-----------------------------------------------|
+//! | version | u8              | 1                                             |
+//! | form    | u8              | 0 direct, 1 in parts                          |
+//! | total   | varint          | bytes of the whole content                    |
+//! | count   | varint          | chunks (direct) or parts                      |
+//! | entries | 32 + varint each| id of a blob and its length                   |
+//!
+//! In the direct form an entry is a chunk: its blob id and its bytes, at least
+//! one. A list of more than [`limits::CHUNK_LIST_ENTRIES`] chunks takes the
+//! form in parts: the entries are encoded back to back, cut after every
+//! [`limits::CHUNK_LIST_ENTRIES`] of them, each part stored as a blob among
+//! the metadata, and the list names those blobs and their lengths.
+//!
+//! How a content is cut is representation, never identity: two lists of one
+//! content may differ.
+
+use crate::{
+    base::{id::BlobId, limits},
+    format::wire::{FormatError, Reader, Writer},
+};
+
+/// Newest version known.
+pub const VERSION: u8 = 1;
+
+/// Longest encoded entry.
+const ENTRY_BYTES: usize = 32 + 5;
+
+/// Longest encoded chunk list or part.
+pub const MAX_BYTES: usize = 2 + 10 + 3 + limits::CHUNK_LIST_ENTRIES * ENTRY_BYTES;
+
+/// A blob and its length: a chunk, or a part of a long list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The blob.
+    pub id: BlobId,
+    /// Its length, at least 1.
+    pub bytes: u32,
+}
+
+/// A decoded chunk list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkList {
+    /// Bytes of the whole content.
+    pub total_bytes: u64,
+    /// What it consists of.
+    pub pieces: Pieces,
+}
+
+/// The two forms of a chunk list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    /// The chunks, in order.
+    Chunks(Vec<Piece>),
+    /// Blobs that hold the chunks' entries, in order.
+    Parts(Vec<Piece>),
+}
+
+impl ChunkList {
+    /// Encodes the list.
+    pub fn encode(&self) -> Vec<u8> {
+        let (form, pieces) = match &self.pieces {
+            Pieces::Chunks(pieces) => (0, pieces),
+            Pieces::Parts(pieces) => (1, pieces),
+        };
+        let mut w = Writer::new();
+        w.u8(VERSION);
+        w.u8(form);
+        w.varint(self.total_bytes);
+        w.varint(pieces.len() as u64);
+        encode_pieces(&mut w, pieces);
+        w.finish()
+    }
+
+    /// Decodes a list.
+    ///
+    /// Checked: version, form, counts, that direct chunks amount to the total.
+    /// **Not** checked: that the blobs exist or hash to anything.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule and the byte.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(bytes);
+        let version = r.u8("chunk list version")?;
+        if version != VERSION {
+            let (found, known) = (u32::from(version), u32::from(VERSION));
+            return Err(FormatError::Newer { what: "chunk list", found, known });
+        }
+        let form = r.u8("chunk list form")?;
+        let total_bytes = r.varint("chunk list total")?;
+        let limit = if form == 0 { limits::CHUNK_LIST_ENTRIES } else { limits::CHUNK_LIST_PARTS };
+        let count = r.count("chunk count", limit)?;
+        let pieces = decode_pieces(&mut r, Some(count))?;
+        let at = r.at();
+        r.finish()?;
+        let pieces = match form {
+            0 if pieces.iter().map(|p| u64::from(p.bytes)).sum::<u64>() != total_bytes => {
+                return Err(FormatError::Invalid { what: "chunk list total", at });
+            }
+            0 => Pieces::Chunks(pieces),
+            1 => Pieces::Parts(pieces),
+            _ => return Err(FormatError::Invalid { what: "chunk list form", at: 1 }),
+        };
+        Ok(Self { total_bytes, pieces })
+    }
+}
+
+/// Encodes the entries of one part.
+pub fn encode_part(chunks: &[Piece]) -> Vec<u8> {
+    let mut w = Writer::new();
+    encode_pieces(&mut w, chunks);
+    w.finish()
+}
+
+/// Decodes the entries of one part.
+///
+/// # Errors
+/// [`FormatError`] names the rule and the byte.
+pub fn decode_part(bytes: &[u8]) -> Result<Vec<Piece>, FormatError> {
+    decode_pieces(&mut Reader::new(bytes), None)
+}
+
+fn encode_pieces(w: &mut Writer, pieces: &[Piece]) {
+    for piece in pieces {
+        w.raw(piece.id.as_bytes());
+        w.varint(u64::from(piece.bytes));
+    }
+}
+
+/// Reads `count` entries, or as many as there are bytes.
+fn decode_pieces(r: &mut Reader<'_>, count: Option<usize>) -> Result<Vec<Piece>, FormatError> {
+    let fits = r.remaining() / 33;
+    let mut pieces = Vec::with_capacity(count.unwrap_or(fits).min(fits));
+    while count.map_or(r.remaining() > 0, |count| pieces.len() < count) {
+        if pieces.len() == limits::CHUNK_LIST_ENTRIES {
+            let limit = limits::CHUNK_LIST_ENTRIES as u64;
+            return Err(FormatError::Limit { what: "chunk count", claimed: limit + 1, limit });
+        }
+        let id = BlobId::from_bytes(r.digest("chunk id")?);
+        let at = r.at();
+        match r.varint_u32("chunk length")? {
+            0 => return Err(FormatError::Invalid { what: "chunk length", at }),
+            bytes => pieces.push(Piece { id, bytes }),
+        }
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(bytes: u32) -> Piece {
+        Piece { id: BlobId::of(&bytes.to_le_bytes()), bytes }
+    }
+
+    #[test]
+    fn both_forms_come_back() {
+        let chunks = vec![piece(1), piece(1 << 20), piece(u32::MAX)];
+        let total_bytes = chunks.iter().map(|p| u64::from(p.bytes)).sum();
+        for pieces in [Pieces::Chunks(chunks.clone()), Pieces::Parts(chunks.clone())] {
+            let list = ChunkList { total_bytes, pieces };
+            assert_eq!(ChunkList::decode(&list.encode()), Ok(list));
+        }
+        assert_eq!(decode_part(&encode_part(&chunks)), Ok(chunks));
+    }
+
+    #[test]
+    fn a_list_that_lies_is_refused() {
+        let list = ChunkList { total_bytes: 5, pieces: Pieces::Chunks(vec![piece(4)]) };
+        assert!(matches!(ChunkList::decode(&list.encode()), Err(FormatError::Invalid { .. })));
+        let none = ChunkList { total_bytes: 0, pieces: Pieces::Chunks(vec![piece(0)]) };
+        assert!(matches!(ChunkList::decode(&none.encode()), Err(FormatError::Invalid { .. })));
+        let mut newer = list.encode();
+        newer[0] = 2;
+        assert!(matches!(ChunkList::decode(&newer), Err(FormatError::Newer { found: 2, .. })));
+        let mut claims = vec![1, 0, 0];
+        claims.extend([0xff, 0xff, 0x7f]);
+        assert!(matches!(ChunkList::decode(&claims), Err(FormatError::Limit { .. })));
+    }
+}

@@ -1,0 +1,166 @@
+//! Commits: one snapshot each.
+//!
+//! A commit's id is the BLAKE3 of these bytes in derive-key mode.
+//!
+//! | field    | form                   | meaning                                  |
+//! |----------|------------------------|------------------------------------------|
+//! | version  | u8                     | 1                                        |
+//! | tree     | 32                     | root tree                                |
+//! | parents  | varint count, 32 each  | in the order given, none twice           |
+//! | time     | zigzag secs, varint ns | UTC                                      |
+//! | author   | text                   | who                                      |
+//! | host     | text                   | where                                    |
+//! | message  | text                   | why; may be empty                        |
+//! | labels   | varint count, text × 2 | key and value, keys strictly increasing  |
+//! | root     | u8, then metadata      | 1 and the root folder's own, or 0        |
+//! | files    | varint                 | regular files below the root             |
+//! | folders  | varint                 | folders below the root                   |
+//! | others   | varint                 | everything else below the root           |
+//! | bytes    | varint                 | sum of the sizes of the files            |
+//!
+//! A text is a varint length and UTF-8. The root's metadata is that of a tree
+//! entry, see [`tree`](crate::format::tree).
+
+use std::collections::BTreeMap;
+
+use crate::{
+    base::{
+        id::{CommitId, TreeId},
+        limits,
+        time::Time,
+    },
+    format::{
+        tree::{Metadata, Totals},
+        wire::{FormatError, Reader, Writer},
+    },
+};
+
+/// Newest version known.
+pub const VERSION: u8 = 1;
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Root tree.
+    pub tree: TreeId,
+    /// What it follows; the first one is the line of history it continues.
+    pub parents: Vec<CommitId>,
+    /// When it was made; never before its parents.
+    pub time: Time,
+    /// Who made it.
+    pub author: String,
+    /// On which machine.
+    pub host: String,
+    /// Why.
+    pub message: String,
+    /// `key=value` pairs.
+    pub labels: BTreeMap<String, String>,
+    /// The root folder's own attributes, when one folder was committed.
+    pub root: Option<Metadata>,
+    /// What is below the root.
+    pub totals: Totals,
+}
+
+impl Commit {
+    /// Encodes the commit.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u8(VERSION);
+        w.raw(self.tree.as_bytes());
+        w.varint(self.parents.len() as u64);
+        for parent in &self.parents {
+            w.raw(parent.as_bytes());
+        }
+        w.zigzag(self.time.secs);
+        w.varint(u64::from(self.time.nanos));
+        w.bytes(self.author.as_bytes());
+        w.bytes(self.host.as_bytes());
+        w.bytes(self.message.as_bytes());
+        w.varint(self.labels.len() as u64);
+        for (key, value) in &self.labels {
+            w.bytes(key.as_bytes());
+            w.bytes(value.as_bytes());
+        }
+        w.u8(u8::from(self.root.is_some()));
+        if let Some(root) = &self.root {
+            root.encode(&mut w);
+        }
+        self.totals.encode(&mut w);
+        w.finish()
+    }
+
+    /// Decodes a commit.
+    ///
+    /// **Not** checked: that `bytes` hash to the id it was found under.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule and the byte.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        if bytes.len() > limits::COMMIT_BYTES {
+            let (claimed, limit) = (bytes.len() as u64, limits::COMMIT_BYTES as u64);
+            return Err(FormatError::Limit { what: "commit bytes", claimed, limit });
+        }
+        let mut r = Reader::new(bytes);
+        let version = r.u8("commit version")?;
+        if version != VERSION {
+            let (found, known) = (u32::from(version), u32::from(VERSION));
+            return Err(FormatError::Newer { what: "commit", found, known });
+        }
+        let tree = TreeId::from_bytes(r.digest("commit tree")?);
+        let parents = decode_parents(&mut r)?;
+        let time = decode_time(&mut r)?;
+        let text = |r: &mut Reader<'_>, what| r.text(what, limits::COMMIT_BYTES).map(str::to_owned);
+        let author = text(&mut r, "commit author")?;
+        let host = text(&mut r, "commit host")?;
+        let message = text(&mut r, "commit message")?;
+        let labels = decode_labels(&mut r)?;
+        let at = r.at();
+        let root = match r.u8("commit root")? {
+            0 => None,
+            1 => Some(Metadata::decode(&mut r)?),
+            _ => return Err(FormatError::Invalid { what: "commit root", at }),
+        };
+        let totals = Totals::decode(&mut r)?;
+        r.finish()?;
+        Ok(Self { tree, parents, time, author, host, message, labels, root, totals })
+    }
+}
+
+fn decode_parents(r: &mut Reader<'_>) -> Result<Vec<CommitId>, FormatError> {
+    let count = r.count("commit parents", limits::PARENTS)?;
+    let mut parents = Vec::with_capacity(count);
+    for _ in 0..count {
+        let at = r.at();
+        let parent = CommitId::from_bytes(r.digest("commit parent")?);
+        if parents.contains(&parent) {
+            return Err(FormatError::Invalid { what: "commit parent (twice)", at });
+        }
+        parents.push(parent);
+    }
+    Ok(parents)
+}
+
+/// Reads seconds and nanoseconds.
+pub(crate) fn decode_time(r: &mut Reader<'_>) -> Result<Time, FormatError> {
+    let secs = r.zigzag("time")?;
+    let at = r.at();
+    match r.varint_u32("nanoseconds")? {
+        nanos @ 0..=999_999_999 => Ok(Time { secs, nanos }),
+        _ => Err(FormatError::Invalid { what: "nanoseconds", at }),
+    }
+}
+
+fn decode_labels(r: &mut Reader<'_>) -> Result<BTreeMap<String, String>, FormatError> {
+    let count = r.count("commit labels", limits::LABELS)?;
+    let mut labels = BTreeMap::new();
+    for _ in 0..count {
+        let at = r.at();
+        let key = r.text("label key", limits::COMMIT_BYTES)?;
+        let value = r.text("label value", limits::COMMIT_BYTES)?;
+        if labels.last_key_value().is_some_and(|(last, _): (&String, _)| last.as_str() >= key) {
+            return Err(FormatError::Order { what: "labels", at });
+        }
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(labels)
+}

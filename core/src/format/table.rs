@@ -1,0 +1,181 @@
+//! Tables: sorted records of one width, for reading through a memory map.
+//!
+//! The index segments and the stat cache are tables. Both are derived, so a
+//! damaged one is thrown away and made again; what matters is that damage is
+//! noticed, which the checksum of each block sees to when it is first touched.
+//!
+//! | part   | offset         | bytes       | field                             |
+//! |--------|----------------|-------------|-----------------------------------|
+//! | header | 0              | 8           | magic, `SNAPTABL`                 |
+//! |        | 8              | 2           | format version, u16               |
+//! |        | 10             | 2           | purpose, u16, see [`Purpose`]     |
+//! |        | 12             | 2           | key bytes k, u16, at least 8      |
+//! |        | 14             | 2           | record bytes w, u16, key included |
+//! |        | 16             | 8           | record count, u64                 |
+//! |        | 24             | 8           | meta bytes m, u64                 |
+//! |        | 32             | 8           | XXH3-64 of fences and meta        |
+//! |        | 40             | 8           | XXH3-64 of the 40 bytes before    |
+//! |        | 48             | 4048        | 0                                 |
+//! | blocks | 4096           | 4096 × b    | XXH3-64 of the rest of the block, then ⌊4088 / w⌋ records, then 0 |
+//! | fences | 4096 (1 + b)   | 8 × b       | first 8 key bytes of each block's first record |
+//! | meta   | 4096 + 4104 b  | m           | the purpose's own                 |
+//!
+//! Keys are compared as bytes and strictly increase. Integers of the table
+//! itself are little-endian; a fence is stored as the key has it.
+
+use twox_hash::XxHash3_64;
+
+use crate::{
+    base::limits,
+    format::wire::{FormatError, Reader, Writer},
+};
+
+/// First bytes of a table.
+pub const MAGIC: &[u8; 8] = b"SNAPTABL";
+
+/// Newest version known.
+pub const VERSION: u16 = 1;
+
+/// Bytes of a block, and of the header.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Bytes of a block's checksum.
+pub const BLOCK_SUM_BYTES: usize = 8;
+
+/// What a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Object id → place: 1.
+    Index,
+    /// Inode → content id: 2.
+    StatFiles,
+    /// Inode → tree id: 3.
+    StatFolders,
+}
+
+impl Purpose {
+    const fn code(self) -> u16 {
+        match self {
+            Self::Index => 1,
+            Self::StatFiles => 2,
+            Self::StatFolders => 3,
+        }
+    }
+}
+
+/// Widths of a table's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a record, key included.
+    pub record_bytes: usize,
+}
+
+impl Shape {
+    /// Records in a full block.
+    pub const fn block_records(&self) -> usize {
+        (BLOCK_BYTES - BLOCK_SUM_BYTES) / self.record_bytes
+    }
+
+    /// Blocks that so many records fill.
+    pub fn blocks(&self, records: u64) -> u64 {
+        records.div_ceil(self.block_records() as u64)
+    }
+}
+
+/// The header of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Widths.
+    pub shape: Shape,
+    /// How many records.
+    pub records: u64,
+    /// How many bytes of meta.
+    pub meta_bytes: u64,
+    /// XXH3-64 of fences and meta.
+    pub tail_checksum: u64,
+}
+
+/// Checksum of a part of a table.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+impl Header {
+    /// Encodes the header, one block long.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::on(Vec::with_capacity(BLOCK_BYTES));
+        w.raw(MAGIC);
+        w.u16(VERSION);
+        w.u16(self.shape.purpose.code());
+        w.u16(self.shape.key_bytes as u16);
+        w.u16(self.shape.record_bytes as u16);
+        w.u64(self.records);
+        w.u64(self.meta_bytes);
+        w.u64(self.tail_checksum);
+        let mut bytes = w.finish();
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes.resize(BLOCK_BYTES, 0);
+        bytes
+    }
+
+    /// Decodes the header of a table of `file_bytes` that should have `shape`.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule.
+    pub fn decode(bytes: &[u8], shape: Shape, file_bytes: u64) -> Result<Self, FormatError> {
+        let mut r = Reader::new(bytes);
+        if r.raw("table header", 8)? != MAGIC {
+            return Err(FormatError::Magic { what: "table" });
+        }
+        let version = r.u16("table version")?;
+        if version > VERSION {
+            let (found, known) = (u32::from(version), u32::from(VERSION));
+            return Err(FormatError::Newer { what: "table", found, known });
+        }
+        let purpose = r.u16("table purpose")?;
+        let key_bytes = r.u16("table key")?;
+        let record_bytes = r.u16("table record")?;
+        let records = r.u64("table records")?;
+        let meta_bytes = r.u64("table meta")?;
+        let tail_checksum = r.u64("table checksum")?;
+        let sum = checksum(&bytes[..40]);
+        if r.u64("table checksum")? != sum {
+            return Err(FormatError::Checksum { what: "the table header" });
+        }
+        let expected = (shape.purpose.code(), shape.key_bytes, shape.record_bytes);
+        if (purpose, usize::from(key_bytes), usize::from(record_bytes)) != expected {
+            return Err(FormatError::Invalid { what: "table shape", at: 10 });
+        }
+        let limited = |what, claimed, limit| match claimed > limit {
+            true => Err(FormatError::Limit { what, claimed, limit }),
+            false => Ok(()),
+        };
+        limited("table records", records, limits::TABLE_RECORDS)?;
+        limited("table meta", meta_bytes, limits::TABLE_META_BYTES as u64)?;
+        let header = Self { shape, records, meta_bytes, tail_checksum };
+        if header.file_bytes() != file_bytes {
+            return Err(FormatError::Invalid { what: "table length", at: 16 });
+        }
+        Ok(header)
+    }
+
+    /// How many blocks.
+    pub fn blocks(&self) -> u64 {
+        self.shape.blocks(self.records)
+    }
+
+    /// Where the fences start.
+    pub fn fences_offset(&self) -> u64 {
+        BLOCK_BYTES as u64 * (1 + self.blocks())
+    }
+
+    /// How long the file is.
+    pub fn file_bytes(&self) -> u64 {
+        self.fences_offset() + 8 * self.blocks() + self.meta_bytes
+    }
+}

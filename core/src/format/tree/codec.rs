@@ -1,0 +1,351 @@
+//! Encoding and decoding of tree nodes; the byte tables are in the parent.
+
+use std::sync::Arc;
+
+use crate::{
+    base::{
+        id::{BlobId, TreeId},
+        limits,
+        name::EntryName,
+        time::Time,
+    },
+    format::{
+        commit::decode_time,
+        tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
+        wire::{FormatError, Reader, Writer},
+    },
+};
+
+/// Newest version known.
+pub const VERSION: u8 = 1;
+
+const HAS_OWNER: u8 = 1;
+const HAS_MTIME: u8 = 1 << 1;
+const HAS_XATTRS: u8 = 1 << 2;
+const HAS_LINK: u8 = 1 << 3;
+const IS_SPARSE: u8 = 1 << 4;
+const KNOWN_FLAGS: u8 = (1 << 5) - 1;
+
+impl Node {
+    /// Encodes the node.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Leaf { totals, entries } => encode_leaf(totals, entries),
+            Self::Inner { level, totals, children } => encode_inner(*level, totals, children),
+        }
+    }
+
+    /// Decodes a node.
+    ///
+    /// Checked: version, names, order, owner table, counts, nothing left over.
+    /// **Not** checked: that `bytes` hash to the id it was found under, and
+    /// that the totals are true.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule and the byte.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(bytes);
+        let version = r.u8("tree version")?;
+        if version != VERSION {
+            let (found, known) = (u32::from(version), u32::from(VERSION));
+            return Err(FormatError::Newer { what: "tree", found, known });
+        }
+        let level = r.u8("tree level")?;
+        let totals = Totals::decode(&mut r)?;
+        let node = match level {
+            0 => Self::Leaf { totals, entries: decode_entries(&mut r)? },
+            1..=limits::TREE_NODE_LEVELS => {
+                Self::Inner { level, totals, children: decode_children(&mut r)? }
+            }
+            _ => {
+                let (claimed, limit) = (u64::from(level), u64::from(limits::TREE_NODE_LEVELS));
+                return Err(FormatError::Limit { what: "tree level", claimed, limit });
+            }
+        };
+        r.finish()?;
+        Ok(node)
+    }
+}
+
+fn encode_leaf(totals: &Totals, entries: &[Entry]) -> Vec<u8> {
+    let mut owners: Vec<&Arc<Owner>> = Vec::new();
+    for owner in entries.iter().filter_map(|e| e.metadata.owner.as_ref()) {
+        // Runs of one owner are the rule, so look at the last one first.
+        if owners.last().is_none_or(|last| !Arc::ptr_eq(last, owner)) && !owners.contains(&owner) {
+            owners.push(owner);
+        }
+    }
+    owners.sort_unstable();
+    owners.dedup();
+
+    let mut w = Writer::on(Vec::with_capacity(64 + entries.len() * 80));
+    w.u8(VERSION);
+    w.u8(0);
+    totals.encode(&mut w);
+    w.varint(owners.len() as u64);
+    for owner in &owners {
+        owner.encode(&mut w);
+    }
+    w.varint(entries.len() as u64);
+    for entry in entries {
+        w.bytes(entry.name.as_bytes());
+        w.u8(kind_code(&entry.kind));
+        entry.metadata.encode_with(&mut w, |w, owner| {
+            let index = owners.binary_search_by(|probe| (***probe).cmp(owner));
+            w.varint(index.unwrap_or_default() as u64);
+        });
+        encode_body(&mut w, &entry.kind);
+    }
+    w.finish()
+}
+
+fn encode_inner(level: u8, totals: &Totals, children: &[Child]) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.u8(VERSION);
+    w.u8(level);
+    totals.encode(&mut w);
+    w.varint(children.len() as u64);
+    for child in children {
+        w.bytes(child.first.as_bytes());
+        w.raw(child.id.as_bytes());
+    }
+    w.finish()
+}
+
+fn kind_code(kind: &Kind) -> u8 {
+    match kind {
+        Kind::File { .. } => 0,
+        Kind::Folder { .. } => 1,
+        Kind::Symlink { .. } => 2,
+        Kind::Fifo => 3,
+        Kind::Socket => 4,
+        Kind::CharDevice { .. } => 5,
+        Kind::BlockDevice { .. } => 6,
+    }
+}
+
+fn encode_body(w: &mut Writer, kind: &Kind) {
+    match kind {
+        Kind::File { size, id } => {
+            w.varint(*size);
+            w.raw(id.as_bytes());
+        }
+        Kind::Folder { id } => w.raw(id.as_bytes()),
+        Kind::Symlink { target } => w.bytes(target),
+        Kind::Fifo | Kind::Socket => {}
+        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+            w.varint(u64::from(device.major));
+            w.varint(u64::from(device.minor));
+        }
+    }
+}
+
+fn decode_entries(r: &mut Reader<'_>) -> Result<Vec<Entry>, FormatError> {
+    let owners = decode_owners(r)?;
+    let mut used = vec![false; owners.len()];
+    let count = r.count("tree entries", limits::TREE_NODE_ENTRIES)?;
+    // The shortest entry has 5 bytes: no more room than the input can fill.
+    let mut entries: Vec<Entry> = Vec::with_capacity(count.min(r.remaining() / 5));
+    for _ in 0..count {
+        let name = decode_name(r, entries.last().map(|last| &last.name))?;
+        let code = r.u8("entry kind")?;
+        let metadata = Metadata::decode_with(r, |r| {
+            let at = r.at();
+            let index = r.varint("owner index")? as usize;
+            let owner = owners.get(index).ok_or(FormatError::Invalid { what: "owner index", at })?;
+            used[index] = true;
+            Ok(Arc::clone(owner))
+        })?;
+        let kind = decode_body(r, code)?;
+        entries.push(Entry { name, kind, metadata });
+    }
+    if used.contains(&false) {
+        return Err(FormatError::Invalid { what: "owner table (an unused owner)", at: r.at() });
+    }
+    Ok(entries)
+}
+
+fn decode_owners(r: &mut Reader<'_>) -> Result<Vec<Arc<Owner>>, FormatError> {
+    let count = r.count("tree owners", limits::OWNERS)?;
+    let mut owners: Vec<Arc<Owner>> = Vec::with_capacity(count.min(r.remaining() / 4));
+    for _ in 0..count {
+        let at = r.at();
+        let owner = Owner::decode(r)?;
+        if owners.last().is_some_and(|last| **last >= owner) {
+            return Err(FormatError::Order { what: "owners", at });
+        }
+        owners.push(Arc::new(owner));
+    }
+    Ok(owners)
+}
+
+fn decode_children(r: &mut Reader<'_>) -> Result<Vec<Child>, FormatError> {
+    let at = r.at();
+    let count = r.count("tree children", limits::TREE_NODE_ENTRIES)?;
+    if count < 2 {
+        return Err(FormatError::Invalid { what: "tree node with fewer than two children", at });
+    }
+    let mut children: Vec<Child> = Vec::with_capacity(count.min(r.remaining() / 34));
+    for _ in 0..count {
+        let first = decode_name(r, children.last().map(|last| &last.first))?;
+        children.push(Child { first, id: TreeId::from_bytes(r.digest("child id")?) });
+    }
+    Ok(children)
+}
+
+fn decode_name(r: &mut Reader<'_>, last: Option<&EntryName>) -> Result<EntryName, FormatError> {
+    let at = r.at();
+    let bytes = r.bytes("entry name", limits::NAME_BYTES)?;
+    let name = EntryName::new(bytes).map_err(|source| FormatError::Name { at, source })?;
+    match last {
+        Some(last) if *last >= name => Err(FormatError::Order { what: "entry names", at }),
+        _ => Ok(name),
+    }
+}
+
+fn decode_body(r: &mut Reader<'_>, code: u8) -> Result<Kind, FormatError> {
+    let at = r.at();
+    let device = |r: &mut Reader<'_>| {
+        let major = r.varint_u32("device major")?;
+        Ok(Device { major, minor: r.varint_u32("device minor")? })
+    };
+    Ok(match code {
+        0 => Kind::File {
+            size: r.varint("file size")?,
+            id: BlobId::from_bytes(r.digest("file content id")?),
+        },
+        1 => Kind::Folder { id: TreeId::from_bytes(r.digest("folder id")?) },
+        2 => match r.bytes("symlink target", limits::SYMLINK_BYTES)? {
+            target if target.is_empty() || target.contains(&0) => {
+                return Err(FormatError::Invalid { what: "symlink target", at });
+            }
+            target => Kind::Symlink { target: target.into() },
+        },
+        3 => Kind::Fifo,
+        4 => Kind::Socket,
+        5 => Kind::CharDevice { device: device(r)? },
+        6 => Kind::BlockDevice { device: device(r)? },
+        _ => return Err(FormatError::Invalid { what: "entry kind", at }),
+    })
+}
+
+impl Owner {
+    fn encode(&self, w: &mut Writer) {
+        w.varint(u64::from(self.uid));
+        w.varint(u64::from(self.gid));
+        w.bytes(&self.user);
+        w.bytes(&self.group);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Ok(Self {
+            uid: r.varint_u32("owner uid")?,
+            gid: r.varint_u32("owner gid")?,
+            user: r.bytes("user name", limits::NAME_BYTES)?.into(),
+            group: r.bytes("group name", limits::NAME_BYTES)?.into(),
+        })
+    }
+}
+
+impl Totals {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        for count in [self.files, self.folders, self.others, self.bytes] {
+            w.varint(count);
+        }
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Ok(Self {
+            files: r.varint("total files")?,
+            folders: r.varint("total folders")?,
+            others: r.varint("total others")?,
+            bytes: r.varint("total bytes")?,
+        })
+    }
+}
+
+impl Metadata {
+    /// Encodes with the owner itself, as a commit's root has it.
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        self.encode_with(w, |w, owner| owner.encode(w));
+    }
+
+    /// Decodes what [`Metadata::encode`] wrote.
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Self::decode_with(r, |r| Owner::decode(r).map(Arc::new))
+    }
+
+    fn encode_with(&self, w: &mut Writer, owner: impl FnOnce(&mut Writer, &Owner)) {
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        w.u8(flag(self.owner.is_some(), HAS_OWNER)
+            | flag(self.mtime.is_some(), HAS_MTIME)
+            | flag(!self.xattrs.is_empty(), HAS_XATTRS)
+            | flag(self.link.is_some(), HAS_LINK)
+            | flag(self.sparse, IS_SPARSE));
+        w.varint(u64::from(self.mode));
+        if let Some(value) = &self.owner {
+            owner(w, value);
+        }
+        if let Some(Time { secs, nanos }) = self.mtime {
+            w.zigzag(secs);
+            w.varint(u64::from(nanos));
+        }
+        if !self.xattrs.is_empty() {
+            w.varint(self.xattrs.len() as u64);
+            for xattr in &self.xattrs {
+                w.bytes(&xattr.name);
+                w.bytes(&xattr.value);
+            }
+        }
+        if let Some(link) = self.link {
+            w.u64(link);
+        }
+    }
+
+    fn decode_with<'a>(
+        r: &mut Reader<'a>,
+        owner: impl FnOnce(&mut Reader<'a>) -> Result<Arc<Owner>, FormatError>,
+    ) -> Result<Self, FormatError> {
+        let at = r.at();
+        let flags = r.u8("entry flags")?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return Err(FormatError::Invalid { what: "entry flags", at });
+        }
+        let at = r.at();
+        let mode = match r.varint("mode")? {
+            mode @ 0..=0o7777 => mode as u16,
+            _ => return Err(FormatError::Invalid { what: "mode", at }),
+        };
+        let owner = if flags & HAS_OWNER != 0 { Some(owner(r)?) } else { None };
+        let mtime = if flags & HAS_MTIME != 0 { Some(decode_time(r)?) } else { None };
+        let xattrs = if flags & HAS_XATTRS != 0 { decode_xattrs(r)? } else { Vec::new() };
+        let link = if flags & HAS_LINK != 0 { Some(r.u64("link group")?) } else { None };
+        Ok(Self { mode, owner, mtime, xattrs, link, sparse: flags & IS_SPARSE != 0 })
+    }
+}
+
+fn decode_xattrs(r: &mut Reader<'_>) -> Result<Vec<Xattr>, FormatError> {
+    let start = r.at();
+    let count = r.count("xattrs", limits::XATTRS)?;
+    if count == 0 {
+        return Err(FormatError::Invalid { what: "xattrs (none, but flagged)", at: start });
+    }
+    let mut xattrs: Vec<Xattr> = Vec::with_capacity(count.min(r.remaining() / 3));
+    for _ in 0..count {
+        let at = r.at();
+        let name = r.bytes("xattr name", limits::NAME_BYTES)?;
+        if name.is_empty() || name.contains(&0) {
+            return Err(FormatError::Invalid { what: "xattr name", at });
+        }
+        if xattrs.last().is_some_and(|last| *last.name >= *name) {
+            return Err(FormatError::Order { what: "xattrs", at });
+        }
+        let value = r.bytes("xattr value", limits::XATTR_TOTAL_BYTES)?;
+        xattrs.push(Xattr { name: name.into(), value: value.into() });
+        if r.at() - start > limits::XATTR_TOTAL_BYTES + 8 {
+            let (claimed, limit) = ((r.at() - start) as u64, limits::XATTR_TOTAL_BYTES as u64);
+            return Err(FormatError::Limit { what: "xattr bytes", claimed, limit });
+        }
+    }
+    Ok(xattrs)
+}

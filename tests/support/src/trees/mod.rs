@@ -1,0 +1,181 @@
+//! Recipes that write seeded trees to a folder.
+//!
+//! A recipe creates its folder when it is missing, expects it to be empty and
+//! leaves times to the file system, except for [`odd`], where times are part
+//! of the oddity. [`crate::compare`] says whether two trees are equal.
+
+mod odd;
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use fs_err as fs;
+
+pub use self::odd::{Odd, odd};
+use crate::{
+    bytes::Corpus,
+    rng::{Rng, mix},
+};
+
+/// Files in each folder of [`text_files`].
+const TEXT_FILES_A_FOLDER: usize = 100;
+
+/// Files in each folder of [`million`].
+const TINY_FILES_A_FOLDER: usize = 1_000;
+
+/// Writes `count` text files of `bytes_each` bytes, in folders of 100 files.
+///
+/// # Errors
+/// Whatever the file system answers, with the path.
+pub fn text_files(dir: &Path, count: usize, bytes_each: usize) -> io::Result<()> {
+    for number in 0..count {
+        let path = text_file_path(dir, number);
+        if number % TEXT_FILES_A_FOLDER == 0
+            && let Some(folder) = path.parent()
+        {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(path, Corpus::Text.make_seeded(bytes_each, number as u64))?;
+    }
+    Ok(())
+}
+
+/// Gives new content to every `every`-th file that [`text_files`] wrote.
+///
+/// The same files get the same content for the same `version`, and content that
+/// no other version has; sizes stay.
+///
+/// # Errors
+/// Whatever the file system answers, with the path.
+pub fn change_text_files(dir: &Path, count: usize, every: usize, version: u64) -> io::Result<()> {
+    for number in (0..count).step_by(every) {
+        let path = text_file_path(dir, number);
+        let len = fs::metadata(&path)?.len() as usize;
+        let seed = mix(version.wrapping_add(1), number as u64);
+        fs::write(path, Corpus::Text.make_seeded(len, seed))?;
+    }
+    Ok(())
+}
+
+/// Path of file `number` of [`text_files`] in `dir`.
+pub fn text_file_path(dir: &Path, number: usize) -> PathBuf {
+    dir.join(format!("folder-{:04}", number / TEXT_FILES_A_FOLDER))
+        .join(format!("file-{number:06}.txt"))
+}
+
+/// Writes `count` files of a few dozen bytes, in folders of 1,000 files.
+///
+/// # Errors
+/// Whatever the file system answers, with the path.
+pub fn million(dir: &Path, count: usize) -> io::Result<()> {
+    let mut content = String::new();
+    let mut folder = dir.to_owned();
+    for number in 0..count {
+        if number % TINY_FILES_A_FOLDER == 0 {
+            folder = dir.join(format!("{:04}", number / TINY_FILES_A_FOLDER));
+            fs::create_dir_all(&folder)?;
+        }
+        content.clear();
+        let value = mix(1, number as u64);
+        let width = 8 + number % 24;
+        writeln!(content, "item {number} = {value:width$x}").map_err(io::Error::other)?;
+        fs::write(folder.join(format!("{number:07}.item")), &content)?;
+    }
+    Ok(())
+}
+
+/// Writes one large file of mixed character: stretches of text, of program
+/// text and of random bytes, 1 to 8 MiB each, and a quarter of them repeated
+/// from further up.
+///
+/// # Errors
+/// Whatever the file system answers, with the path.
+pub fn large_file(path: &Path, len: u64) -> io::Result<()> {
+    /// Stretches that can be repeated are kept in memory, so not many of them.
+    const KEPT: usize = 6;
+    let mut rng = Rng::new(0x1a46e);
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut out = fs::File::create(path)?;
+    let mut left = len;
+    while left > 0 {
+        let bytes = (1 << 20) + rng.index(7 << 20);
+        let seed = rng.next_u64();
+        let corpus = match rng.below(4) {
+            0 => Corpus::Random,
+            1 => Corpus::Text,
+            2 => Corpus::Source,
+            _ if kept.is_empty() => Corpus::Text,
+            _ => {
+                let again = &kept[rng.index(kept.len())];
+                let take = left.min(again.len() as u64);
+                out.write_all(&again[..take as usize])?;
+                left -= take;
+                continue;
+            }
+        };
+        let take = left.min(bytes as u64);
+        let stretch = corpus.make_seeded(take as usize, seed);
+        out.write_all(&stretch)?;
+        left -= take;
+        if kept.len() < KEPT {
+            kept.push(stretch);
+        } else {
+            kept[rng.index(KEPT)] = stretch;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::{Options, compare};
+
+    #[test]
+    fn text_files_come_in_folders_of_100_and_are_the_same_each_time() {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for dir in [&a, &b] {
+            text_files(dir.path(), 250, 64).unwrap();
+        }
+        assert_eq!(fs::read_dir(a.path()).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(a.path().join("folder-0002")).unwrap().count(), 50);
+        let options = Options { times: false, ..Options::default() };
+        assert_eq!(compare(a.path(), b.path(), &options), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_change_touches_every_so_many_files_and_depends_on_the_version() {
+        let dir = tempfile::tempdir().unwrap();
+        text_files(dir.path(), 10, 64).unwrap();
+        let read = |number| fs::read(text_file_path(dir.path(), number)).unwrap();
+        let (changed, kept) = (read(5), read(1));
+        change_text_files(dir.path(), 10, 5, 0).unwrap();
+        let first = read(5);
+        change_text_files(dir.path(), 10, 5, 1).unwrap();
+        assert_ne!(changed, first);
+        assert_ne!(first, read(5));
+        assert_eq!(kept, read(1));
+    }
+
+    #[test]
+    fn a_large_file_has_its_length_and_repeats_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        for path in [&a, &b] {
+            large_file(path, 20_000_001).unwrap();
+        }
+        assert_eq!(fs::metadata(&a).unwrap().len(), 20_000_001);
+        assert!(fs::read(a).unwrap() == fs::read(b).unwrap());
+    }
+
+    #[test]
+    fn tiny_files_come_in_folders_of_1000() {
+        let dir = tempfile::tempdir().unwrap();
+        million(dir.path(), 1_500).unwrap();
+        assert_eq!(fs::read_dir(dir.path().join("0001")).unwrap().count(), 500);
+        assert!(fs::metadata(dir.path().join("0001/0001499.item")).unwrap().len() < 60);
+    }
+}
