@@ -52,6 +52,19 @@ pub const FRAME_RAW_BYTES: usize = 16 << 20;
 /// Bytes of a frame as stored: zstd's worst case on [`FRAME_RAW_BYTES`].
 pub const FRAME_STORED_BYTES: usize = FRAME_RAW_BYTES + (FRAME_RAW_BYTES >> 8) + 1024;
 
+/// A frame of small contents is closed at this size: `docs/decisions/0002`.
+pub const SMALL_FRAME_BYTES: usize = 2 << 20;
+
+/// Chunks of a large file share a frame up to this size.
+pub const LARGE_FRAME_BYTES: usize = 4 << 20;
+
+/// A metadata frame is closed at this size: a reader of one tree expands no
+/// more than this.
+pub const META_FRAME_BYTES: usize = 256 << 10;
+
+/// Files up to this size are one blob; larger ones are cut.
+pub const WHOLE_FILE_BYTES: u64 = 1 << 20;
+
 /// Frames of one pack.
 pub const PACK_FRAMES: usize = 1 << 20;
 

@@ -47,6 +47,11 @@ pub enum Note<'a> {
         /// Whether an index was there and unusable.
         damaged: bool,
     },
+    /// The footer of a pack cannot be read, so nothing in it is found.
+    PackUnreadable {
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
     /// The clock is behind the last commit; its time is used instead.
     ClockBehind {
         /// By how many seconds.

@@ -1,1 +1,247 @@
-//! chunk
+//! Layer 3: content-defined chunking.
+//!
+//! Cut points are part of the format: two versions of snap that cut one file
+//! differently would not share its chunks. So this is our own, small, with
+//! golden vectors, and it is tested against the `fastcdc` crate.
+//!
+//! The algorithm is FastCDC as Xia et al. describe it in "The Design of Fast
+//! Content-Defined Chunking for Data Deduplication Based Storage Systems"
+//! (IEEE TPDS 2020), with a gear hash and normalisation level 1:
+//!
+//! * The hash starts at 0 with the byte at offset `min` of the chunk and takes
+//!   in each byte as `hash = (hash << 1) + gear[byte]`, modulo 2⁶⁴.
+//! * A chunk ends *before* the first byte after which the hash has the n + 1
+//!   bits from bit 62 downwards zero (offsets below `average` = 2ⁿ), or the
+//!   n − 1 bits from there (offsets from `average` on), or at `max` bytes.
+//! * `gear[i]` is the little-endian u64 at 8 i of the BLAKE3 output stream in
+//!   derive-key mode for [`GEAR_CONTEXT`] and no input.
+//!
+//! The paper spreads the mask bits; neighbours serve as well, because each of
+//! these depends on the last 42 bytes or more. Bit 63 is left out because the
+//! `fastcdc` crate, which takes two bytes a step, cannot test it.
+
+mod gear;
+
+pub use gear::GEAR_CONTEXT;
+
+use crate::base::limits;
+
+/// Where a store cuts; part of its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    min: usize,
+    average_bits: u32,
+    max: usize,
+}
+
+/// Why parameters are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParamsError {
+    /// The average is no power of two from 4 KiB on.
+    #[error("the average chunk size must be a power of two of at least 4096 bytes")]
+    Average,
+    /// Not min < average < max, or min is too small for the hash.
+    #[error("chunk sizes must be in order: 64 ≤ min < average < max")]
+    Order,
+    /// A chunk would not fit in a frame.
+    #[error("the largest chunk may have at most {} bytes", limits::CHUNK_BYTES)]
+    Max,
+}
+
+impl Params {
+    /// 512 KiB, 1 MiB, 4 MiB: half of each chunk is skipped, which doubles the
+    /// speed, and the mean stays near 1.3 MiB.
+    pub const DEFAULT: Self = Self { min: 512 << 10, average_bits: 20, max: 4 << 20 };
+
+    /// Checks sizes in bytes.
+    ///
+    /// # Errors
+    /// [`ParamsError`] says what is wrong.
+    pub fn new(min: usize, average: usize, max: usize) -> Result<Self, ParamsError> {
+        if !average.is_power_of_two() || average < 4096 {
+            return Err(ParamsError::Average);
+        }
+        if min < 64 || min >= average || average >= max {
+            return Err(ParamsError::Order);
+        }
+        if max > limits::CHUNK_BYTES {
+            return Err(ParamsError::Max);
+        }
+        Ok(Self { min, average_bits: average.trailing_zeros(), max })
+    }
+
+    /// Shortest chunk, but for the last one of a content.
+    pub const fn min(&self) -> usize {
+        self.min
+    }
+
+    /// The size that cuts are steered to.
+    pub const fn average(&self) -> usize {
+        1 << self.average_bits
+    }
+
+    /// Longest chunk.
+    pub const fn max(&self) -> usize {
+        self.max
+    }
+}
+
+/// Finds the end of one chunk after the other while a content streams by.
+#[derive(Clone, Debug)]
+pub struct Cutter {
+    params: Params,
+    scanned: usize,
+    hash: u64,
+}
+
+impl Cutter {
+    /// Starts at the beginning of a content.
+    pub fn new(params: Params) -> Self {
+        Self { params, scanned: params.min, hash: 0 }
+    }
+
+    /// Looks for the end of the chunk that starts at `data[0]`.
+    ///
+    /// Returns its length, or `None` when more data is needed; then call again
+    /// with the same bytes and more behind them, and only those are looked at.
+    /// `last` says that no more data comes. After a cut the next chunk starts
+    /// at the first byte behind it.
+    pub fn next_cut(&mut self, data: &[u8], last: bool) -> Option<usize> {
+        let Params { min, average_bits, max } = self.params;
+        let end = data.len().min(max);
+        if end > min {
+            let small = mask(average_bits + 1);
+            let large = mask(average_bits - 1);
+            let average = end.min(1 << average_bits);
+            let found = self.scan(&data[..average], small).or_else(|| self.scan(&data[..end], large));
+            if let Some(cut) = found {
+                return Some(self.restart(cut));
+            }
+        }
+        let done = data.len() >= max || (last && !data.is_empty());
+        done.then(|| self.restart(end))
+    }
+
+    fn restart(&mut self, cut: usize) -> usize {
+        (self.scanned, self.hash) = (self.params.min, 0);
+        cut
+    }
+
+    fn scan(&mut self, data: &[u8], mask: u64) -> Option<usize> {
+        if self.scanned >= data.len() {
+            return None;
+        }
+        let found = gear::find(data, self.scanned, self.params.min, &mut self.hash, mask);
+        self.scanned = data.len();
+        found
+    }
+}
+
+/// So many bits from bit 62 downwards.
+const fn mask(bits: u32) -> u64 {
+    ((1 << bits) - 1) << (63 - bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        blake3::Hasher::new_derive_key("snap test noise").finalize_xof().fill(&mut bytes);
+        bytes
+    }
+
+    fn cuts(data: &[u8], params: Params) -> Vec<usize> {
+        let (mut cutter, mut rest, mut lengths) = (Cutter::new(params), data, Vec::new());
+        while let Some(len) = cutter.next_cut(rest, true) {
+            lengths.push(len);
+            rest = &rest[len..];
+        }
+        lengths
+    }
+
+    /// The same cuts by the `fastcdc` crate, given our table and masks.
+    fn fastcdc_cuts(data: &[u8], params: Params) -> Vec<usize> {
+        let gear = gear::table();
+        let shifted: Vec<u64> = gear.iter().map(|g| g << 1).collect();
+        let (small, large) = (mask(params.average_bits + 1), mask(params.average_bits - 1));
+        let (mut rest, mut lengths) = (data, Vec::new());
+        while !rest.is_empty() {
+            let (_, len) = fastcdc::v2020::cut_gear(
+                rest, params.min(), params.average(), params.max(),
+                small, large, small << 1, large << 1, &gear[..], &shifted,
+            );
+            lengths.push(len);
+            rest = &rest[len..];
+        }
+        lengths
+    }
+
+    #[test]
+    fn cuts_agree_with_the_fastcdc_crate() {
+        let params = Params::new(2048, 8192, 32768).unwrap();
+        let text = b"the quick brown fox jumps over the lazy dog, again and again; ".repeat(9000);
+        for data in [noise(3 << 20), vec![0; 500_001], text, noise(2049), noise(8193)] {
+            let ours = cuts(&data, params);
+            assert_eq!(ours, fastcdc_cuts(&data, params));
+            assert_eq!(ours.iter().sum::<usize>(), data.len());
+        }
+    }
+
+    #[test]
+    fn golden_cuts_do_not_move() {
+        let data = noise(12 << 20);
+        assert_eq!(cuts(&data, Params::DEFAULT), GOLDEN);
+    }
+
+    /// Cuts of 12 MiB of test noise with the default parameters. A change here
+    /// is a change of the format.
+    const GOLDEN: &[usize] =
+        &[1957909, 2167858, 974356, 1341563, 1215738, 1135356, 1303183, 1324494, 1162455];
+
+    #[test]
+    fn cuts_do_not_depend_on_how_the_data_arrives() {
+        let params = Params::new(2048, 8192, 32768).unwrap();
+        let data = noise(300_000);
+        let whole = cuts(&data, params);
+        for step in [1000, 4096, 65536] {
+            let (mut cutter, mut start, mut have, mut lengths) = (Cutter::new(params), 0, 0, Vec::new());
+            loop {
+                match cutter.next_cut(&data[start..have], have == data.len()) {
+                    Some(len) => {
+                        lengths.push(len);
+                        start += len;
+                    }
+                    None if have == data.len() => break,
+                    None => have = (have + step).min(data.len()),
+                }
+            }
+            assert_eq!(lengths, whole, "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn an_inserted_byte_moves_few_cuts() {
+        let params = Params::new(2048, 8192, 32768).unwrap();
+        let data = noise(1 << 20);
+        let mut changed = data.clone();
+        changed.insert(500_000, b'!');
+        let pieces = |data: &[u8]| {
+            let mut at = 0;
+            cuts(data, params).into_iter().map(|len| { at += len; blake3::hash(&data[at - len..at]) }).collect::<Vec<_>>()
+        };
+        let before = pieces(&data);
+        let fresh = pieces(&changed).iter().filter(|id| !before.contains(id)).count();
+        assert!(fresh <= 3, "{fresh} new chunks");
+    }
+
+    #[test]
+    fn parameters_are_checked() {
+        assert_eq!(Params::new(1000, 5000, 9000), Err(ParamsError::Average));
+        assert_eq!(Params::new(8192, 4096, 9000), Err(ParamsError::Order));
+        assert_eq!(Params::new(64, 1 << 23, 1 << 24), Err(ParamsError::Max));
+        let d = Params::DEFAULT;
+        assert_eq!(Params::new(d.min(), d.average(), d.max()), Ok(d));
+    }
+}

@@ -198,14 +198,20 @@ impl NewFile {
         self.file.write_all(bytes).map_err(|source| self.error("write", source))
     }
 
-    /// Writes over the first bytes of the file; for a header that is known
-    /// last.
+    /// Writes all of `bytes` at `offset`; several threads may do so at once.
     ///
     /// # Errors
-    /// [`PathError`]; the start of the file is then anything.
-    pub fn write_at_start(&mut self, bytes: &[u8]) -> Result<(), PathError> {
-        self.disk.pass("write", Step::Write { bytes: bytes.len() }, &self.path)?;
-        self.file.write_all_at(bytes, 0).map_err(|source| self.error("write", source))
+    /// [`PathError`]; that part of the file is then anything.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
+        match self.disk.gate.pass(Step::Write { bytes: bytes.len() }, &self.path) {
+            Verdict::Go => {}
+            Verdict::Fail(source) => return Err(self.error("write", source)),
+            Verdict::Short(len, source) => {
+                let _ = self.file.write_all_at(&bytes[..len.min(bytes.len())], offset);
+                return Err(self.error("write", source));
+            }
+        }
+        self.file.write_all_at(bytes, offset).map_err(|source| self.error("write", source))
     }
 
     /// Starts writing back a range without waiting, so that a later

@@ -143,7 +143,7 @@ impl TableWriter {
             self.file.write(&self.pending)?;
         } else {
             self.file.write(&self.pending)?;
-            self.file.write_at_start(&header.encode())?;
+            self.file.write_at(0, &header.encode())?;
         }
         Ok(self.file.path().to_owned())
     }

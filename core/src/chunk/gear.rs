@@ -1,0 +1,101 @@
+//! The gear hash and a search that uses the processor's width.
+//!
+//! Each step of the hash waits for the one before it, which leaves most of a
+//! core idle. But after 64 steps nothing is left of what came before, so the
+//! search runs four lanes at once, a stretch apart, each warmed up on the 64
+//! bytes before its own stretch, and takes the first hit of the first lane
+//! that has one. The cut points are those of the plain loop.
+
+use std::sync::LazyLock;
+
+/// Derive-key context of the gear table.
+pub const GEAR_CONTEXT: &str = "snap 2026-11-21 gear table v1";
+
+/// After so many bytes a byte has left the hash.
+const WINDOW: usize = 64;
+
+const LANES: usize = 4;
+
+/// Bytes that each lane looks at before hits are compared.
+const STRETCH: usize = 2048;
+
+static GEAR: LazyLock<[u64; 256]> = LazyLock::new(|| {
+    let mut stream = blake3::Hasher::new_derive_key(GEAR_CONTEXT).finalize_xof();
+    std::array::from_fn(|_| {
+        let mut word = [0; 8];
+        stream.fill(&mut word);
+        u64::from_le_bytes(word)
+    })
+});
+
+/// The table, for comparing with another implementation.
+#[cfg(test)]
+pub(super) fn table() -> &'static [u64; 256] {
+    &GEAR
+}
+
+fn step(gear: &[u64; 256], hash: u64, byte: u8) -> u64 {
+    (hash << 1).wrapping_add(gear[usize::from(byte)])
+}
+
+/// Finds the first offset from `from` on after whose byte the hash has all
+/// bits of `mask` zero. The hash began with the byte at `start`; `hash` is its
+/// value before `from`, and becomes that at the end of `data` without a hit.
+pub(super) fn find(data: &[u8], from: usize, start: usize, hash: &mut u64, mask: u64) -> Option<usize> {
+    let gear: &[u64; 256] = &GEAR;
+    let mut at = from;
+    // Lanes need a full window behind them that lies inside the hashed part.
+    let wide_from = start + WINDOW;
+    while at < data.len() {
+        if at >= wide_from && data.len() - at >= LANES * STRETCH {
+            match find_wide(gear, data, at, mask) {
+                Ok(found) => return Some(found),
+                Err(end_hash) => *hash = end_hash,
+            }
+            at += LANES * STRETCH;
+            continue;
+        }
+        let narrow_end = if at < wide_from { wide_from.min(data.len()) } else { data.len() };
+        for (offset, &byte) in data[at..narrow_end].iter().enumerate() {
+            *hash = step(gear, *hash, byte);
+            if *hash & mask == 0 {
+                return Some(at + offset);
+            }
+        }
+        at = narrow_end;
+    }
+    None
+}
+
+/// Looks at `LANES × STRETCH` bytes from `at` on. `Err` is the hash at their end.
+fn find_wide(gear: &[u64; 256], data: &[u8], at: usize, mask: u64) -> Result<usize, u64> {
+    let mut hashes: [u64; LANES] = std::array::from_fn(|lane| {
+        let begin = at + lane * STRETCH;
+        data[begin - WINDOW..begin].iter().fold(0, |hash, &byte| step(gear, hash, byte))
+    });
+    let lanes: [&[u8]; LANES] =
+        std::array::from_fn(|lane| &data[at + lane * STRETCH..at + (lane + 1) * STRETCH]);
+    let mut hits = [usize::MAX; LANES];
+    for offset in 0..STRETCH {
+        let mut any = false;
+        for lane in 0..LANES {
+            hashes[lane] = step(gear, hashes[lane], lanes[lane][offset]);
+            any |= hashes[lane] & mask == 0;
+        }
+        if any {
+            for lane in 0..LANES {
+                if hashes[lane] & mask == 0 {
+                    hits[lane] = hits[lane].min(offset);
+                }
+            }
+            // Nothing can come before a hit in the first lane.
+            if hits[0] != usize::MAX {
+                break;
+            }
+        }
+    }
+    match hits.iter().position(|&hit| hit != usize::MAX) {
+        Some(lane) => Ok(at + lane * STRETCH + hits[lane]),
+        None => Err(hashes[LANES - 1]),
+    }
+}

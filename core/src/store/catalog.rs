@@ -1,0 +1,292 @@
+//! Which packs there are, and the segments that index them.
+//!
+//! Made by listing two folders. Each pack must be covered by a segment; one
+//! that is not is read and indexed on the spot, so `index/` may be deleted or
+//! damaged at any time. A catalog is a value: a change makes a new one.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use crate::{
+    base::{
+        id::PackId,
+        io::PathError,
+        observe::{Observer, Phase},
+    },
+    disk::{Disk, table::TableError},
+    store::{
+        StoreError,
+        pack_reader::PackFile,
+        pack_writer::{Sealed, temporary},
+        segment::{self, Segment},
+    },
+};
+
+/// Ending of a segment's name.
+const SEGMENT: &str = "idx";
+
+/// A pack that young may be one whose writer is just about to index it.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// How often a listing is started again because a file vanished meanwhile.
+const RETRIES: usize = 16;
+
+/// Where the parts of a store lie.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) dir: PathBuf,
+    pub(super) objects: PathBuf,
+    pub(super) index: PathBuf,
+    pub(super) tmp: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn of(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            objects: dir.join("objects"),
+            index: dir.join("index"),
+            tmp: dir.join("tmp"),
+        }
+    }
+}
+
+/// A pack and, once it was read, its open file.
+#[derive(Debug)]
+pub(super) struct PackSlot {
+    pub(super) id: PackId,
+    pub(super) path: PathBuf,
+    pub(super) open: Mutex<Option<Arc<PackFile>>>,
+}
+
+/// Packs and segments at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Catalog {
+    /// By number; numbers stay for as long as the store is open, so packs
+    /// that are gone keep theirs.
+    pub(super) packs: Vec<Arc<PackSlot>>,
+    /// Numbers of the packs that are there.
+    pub(super) numbers: HashMap<PackId, u32>,
+    /// Largest first.
+    pub(super) segments: Vec<Arc<Segment>>,
+    /// Packs whose footer cannot be read.
+    pub(super) unreadable: Vec<Arc<StoreError>>,
+}
+
+/// What had to be indexed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// How many packs were read.
+    pub packs: usize,
+    /// Whether there was an index and it was damaged.
+    pub damaged: bool,
+}
+
+impl Catalog {
+    /// Lists packs and segments, and indexes what is not indexed.
+    pub(super) fn load(
+        layout: &Layout,
+        disk: &Disk,
+        before: &Self,
+        observer: &dyn Observer,
+    ) -> Result<(Self, Repair), StoreError> {
+        let mut repair = Repair::default();
+        for attempt in 0.. {
+            // Packs first: a segment is written after its pack, so one that
+            // is listed here is never taken for gone.
+            let mut catalog = Self::with_packs(layout, before)?;
+            match catalog.open_segments(layout, &mut repair) {
+                Ok(()) => {}
+                Err(error) if attempt < RETRIES && is_not_found(&error) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match catalog.index_the_rest(layout, disk, &mut repair, observer) {
+                Ok(()) => {}
+                Err(StoreError::Gone { .. }) if attempt < RETRIES => continue,
+                Err(error) => return Err(error),
+            }
+            catalog.sort_segments();
+            return Ok((catalog, repair));
+        }
+        unreachable!("the loop above ends with a return")
+    }
+
+    /// A copy to be changed; cheap, since its parts are shared.
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            packs: self.packs.clone(),
+            numbers: self.numbers.clone(),
+            segments: self.segments.clone(),
+            unreadable: self.unreadable.clone(),
+        }
+    }
+
+    fn with_packs(layout: &Layout, before: &Self) -> Result<Self, StoreError> {
+        let mut catalog = Self { packs: before.packs.clone(), ..Self::default() };
+        let known: HashMap<PackId, u32> =
+            before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
+        let list = PathError::when("list", &layout.objects);
+        for entry in fs_err::read_dir(&layout.objects).map_err(list)? {
+            let entry = entry.map_err(PathError::when("list", &layout.objects))?;
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            match known.get(&id) {
+                Some(&number) => {
+                    catalog.numbers.insert(id, number);
+                }
+                None => catalog.add_pack(id, entry.path()),
+            }
+        }
+        Ok(catalog)
+    }
+
+    fn add_pack(&mut self, id: PackId, path: PathBuf) {
+        let number = self.packs.len() as u32;
+        self.packs.push(Arc::new(PackSlot { id, path, open: Mutex::new(None) }));
+        self.numbers.insert(id, number);
+    }
+
+    fn open_segments(&mut self, layout: &Layout, repair: &mut Repair) -> Result<(), TableError> {
+        self.segments.clear();
+        let entries = match fs_err::read_dir(&layout.index) {
+            Ok(entries) => entries,
+            // Deleted as a whole: everything is indexed again below.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
+        };
+        for entry in entries {
+            let path = entry.map_err(PathError::when("list", &layout.index))?.path();
+            if path.extension().is_none_or(|ending| ending != SEGMENT) {
+                continue;
+            }
+            match Segment::open(&path, &self.numbers) {
+                Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
+                // Its packs have all been merged into others.
+                Ok(_) => drop(fs_err::remove_file(&path)),
+                Err(TableError::Damaged { .. }) => {
+                    repair.damaged = true;
+                    drop(fs_err::remove_file(&path));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn index_the_rest(
+        &mut self,
+        layout: &Layout,
+        disk: &Disk,
+        repair: &mut Repair,
+        observer: &dyn Observer,
+    ) -> Result<(), StoreError> {
+        let covered: HashSet<PackId> =
+            self.segments.iter().flat_map(|segment| segment.packs()).copied().collect();
+        let missing: Vec<PackId> =
+            self.numbers.keys().filter(|id| !covered.contains(id)).copied().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        observer.phase(Phase::Index, Some(missing.len() as u64));
+        for id in missing {
+            let path = layout.objects.join(id.to_string());
+            let fresh = fs_err::metadata(&path).and_then(|meta| meta.modified());
+            let fresh = fresh.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH));
+            let read = PackFile::open(&path, id).and_then(|pack| Ok((pack.objects()?, pack)));
+            match read {
+                Ok((objects, pack)) => {
+                    let records = segment::records(0, pack.frames(), &objects);
+                    self.add_records(layout, disk, id, records);
+                    repair.packs += usize::from(!fresh);
+                }
+                Err(error @ (StoreError::Gone { .. } | StoreError::Io(_))) => return Err(error),
+                // Said by whoever misses an object of it, and by verify.
+                Err(error) => self.unreadable.push(Arc::new(error)),
+            }
+            observer.advance(1, 0);
+        }
+        Ok(())
+    }
+
+    /// Adds a finished pack with its segment.
+    pub(super) fn add_sealed(&mut self, layout: &Layout, disk: &Disk, sealed: &Sealed) {
+        if !self.numbers.contains_key(&sealed.id) {
+            self.add_pack(sealed.id, layout.objects.join(sealed.id.to_string()));
+        }
+        let records = segment::records(0, &sealed.frames, &sealed.objects);
+        self.add_records(layout, disk, sealed.id, records);
+        self.sort_segments();
+    }
+
+    /// Writes a segment; where that fails it is kept in memory, because the
+    /// pack is what counts.
+    fn add_records(&mut self, layout: &Layout, disk: &Disk, id: PackId, records: Vec<segment::Record>) {
+        let written = publish(layout, disk, |path| Ok(segment::write(disk, path, id, &records)?))
+            .and_then(|path| Segment::open(&path, &self.numbers));
+        let segment = written.unwrap_or_else(|_| Segment::in_memory(id, records, &self.numbers));
+        self.segments.push(Arc::new(segment));
+    }
+
+    fn sort_segments(&mut self) {
+        self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
+    }
+
+    /// Merges segments until each is more than twice as large as all smaller
+    /// ones together. Returns the files that are no longer needed.
+    pub(super) fn merge_segments(&mut self, layout: &Layout, disk: &Disk) -> Result<Vec<PathBuf>, TableError> {
+        let sizes: Vec<u64> = self.segments.iter().map(|segment| segment.records()).collect();
+        let from = segment::merge_from(&sizes);
+        let merged = &self.segments[from..];
+        if merged.len() < 2 || merged.iter().any(|segment| segment.path().is_none()) {
+            return Ok(Vec::new());
+        }
+        let parts: Vec<&Segment> = merged.iter().map(Arc::as_ref).collect();
+        let path = publish(layout, disk, |path| segment::merge(disk, path, &parts))?;
+        let whole = Segment::open(&path, &self.numbers)?;
+        let old = self.segments.drain(from..);
+        let old = old.filter_map(|segment| segment.path().map(Path::to_owned)).collect();
+        self.segments.push(Arc::new(whole));
+        self.sort_segments();
+        Ok(old)
+    }
+
+    /// Forgets packs that were merged into others.
+    pub(super) fn without_packs(&self, gone: &[PackId], layout: &Layout) -> Self {
+        let mut numbers = self.numbers.clone();
+        gone.iter().for_each(|id| drop(numbers.remove(id)));
+        let mut catalog = Self { packs: self.packs.clone(), numbers, ..Self::default() };
+        let mut repair = Repair::default();
+        if catalog.open_segments(layout, &mut repair).is_err() {
+            catalog.segments = self.segments.clone();
+        }
+        catalog.sort_segments();
+        catalog
+    }
+}
+
+/// Writes a segment under a temporary name and moves it to the index.
+fn publish(
+    layout: &Layout,
+    disk: &Disk,
+    write: impl FnOnce(&Path) -> Result<PathBuf, TableError>,
+) -> Result<PathBuf, TableError> {
+    disk.create_folders(&layout.index)?;
+    let name = temporary("segment");
+    let from = layout.tmp.join(&name);
+    let to = layout.index.join(format!("{name}.{SEGMENT}"));
+    let moved = write(&from).and_then(|from| Ok(disk.replace(&from, &to)?));
+    if moved.is_err() {
+        let _ = fs_err::remove_file(&from);
+    }
+    moved.map(|()| to)
+}
+
+fn is_not_found(error: &TableError) -> bool {
+    matches!(error, TableError::Io(error) if error.is_not_found())
+}

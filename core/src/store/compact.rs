@@ -1,0 +1,228 @@
+//! Merging small packs, so that a store with many commits has few files.
+//!
+//! Packs are sorted into classes by size, each eight times as large as the one
+//! below. When a class has eight packs, they become one. So a byte is copied
+//! once for each class, at most five times before its pack is too large to be
+//! merged, and there are never more than seven packs of a class.
+//!
+//! Full frames are copied as they are, small ones are filled up. Either way
+//! every object is checked against its id first: damage is reported and stays
+//! where it is. The new pack is durable and indexed before the old ones go;
+//! a reader that finds one gone lists again.
+
+use crate::{
+    base::{
+        id::PackId,
+        io::PathError,
+        limits,
+        observe::{Observer, Phase},
+    },
+    format::pack::{Class, Frame, Object},
+    store::{
+        PackFile, Store, StoreError, Writer,
+        objects::actual_id,
+        pack_writer::Encoded,
+    },
+};
+
+/// Packs of one class that are merged.
+const FAN_IN: usize = 8;
+
+/// Upper end of the lowest class.
+const LOWEST_BYTES: u64 = 8 << 10;
+
+/// Packs from here on stay as they are.
+const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
+
+/// Frames with at least so much in them are copied as they are.
+const FULL_FRAME_BYTES: u32 = (limits::SMALL_FRAME_BYTES / 2) as u32;
+const FULL_META_BYTES: u32 = (limits::META_FRAME_BYTES / 2) as u32;
+
+/// What was merged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Packs that are gone.
+    pub merged: usize,
+    /// Packs in their place.
+    pub made: usize,
+}
+
+/// Merges small packs where a class is full. Does nothing when another
+/// process is at it.
+///
+/// # Errors
+/// [`StoreError`]; the store is as it was, or has some objects twice.
+pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome, StoreError> {
+    let mut outcome = Outcome::default();
+    if full_class(&sizes(store)).is_none() {
+        return Ok(outcome);
+    }
+    let path = store.dir().join("compact.lock");
+    let file = fs_err::File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(PathError::when("open", &path))?;
+    if file.file().try_lock().is_err() {
+        return Ok(outcome);
+    }
+    // Somebody may have merged while we came here.
+    store.refresh()?;
+    while let Some(packs) = full_class(&sizes(store)) {
+        if observer.cancelled() {
+            break;
+        }
+        outcome.merged += packs.len();
+        outcome.made += merge(store, level, &packs, observer)?;
+    }
+    Ok(outcome)
+}
+
+/// The packs and their sizes, smallest first.
+fn sizes(store: &Store) -> Vec<(u64, PackId)> {
+    let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
+    let mut sizes: Vec<_> =
+        store.packs().into_iter().filter_map(|id| size(&id).ok().map(|bytes| (bytes, id))).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+fn class(bytes: u64) -> u32 {
+    (bytes / LOWEST_BYTES).checked_ilog(FAN_IN as u64).map_or(0, |log| log + 1)
+}
+
+/// The packs of the lowest class that is full.
+fn full_class(sizes: &[(u64, PackId)]) -> Option<Vec<PackId>> {
+    let small = &sizes[..sizes.partition_point(|(bytes, _)| *bytes < LARGE_BYTES)];
+    small
+        .chunk_by(|(a, _), (b, _)| class(*a) == class(*b))
+        .find(|group| group.len() >= FAN_IN)
+        .map(|group| group.iter().map(|(_, id)| *id).collect())
+}
+
+fn merge(store: &Store, level: i32, packs: &[PackId], observer: &dyn Observer) -> Result<usize, StoreError> {
+    let files = packs
+        .iter()
+        .map(|id| PackFile::open(&store.pack_path(id), *id))
+        .collect::<Result<Vec<_>, _>>()?;
+    observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
+    let writer = Writer::new(store, level, 1)?;
+    for file in &files {
+        copy(&writer, file)?;
+        observer.advance(file.file_bytes(), 0);
+    }
+    let (added, made) = writer.finish_with_packs()?;
+    // Only now is every object of the old packs durable elsewhere. Should
+    // merging have given back the very bytes of one of them, that one stays.
+    let merged: Vec<PackId> = packs.iter().copied().filter(|id| !made.contains(id)).collect();
+    for id in &merged {
+        store.disk().remove(&store.pack_path(id))?;
+    }
+    store.forget_packs(&merged);
+    Ok(added.packs as usize)
+}
+
+/// Copies all objects of a pack that are not copied yet.
+fn copy(writer: &Writer<'_>, file: &PackFile) -> Result<(), StoreError> {
+    let objects = file.objects()?;
+    let mut rest = objects.as_slice();
+    for frame in file.frames() {
+        let (own, others) = rest.split_at(frame.objects as usize);
+        rest = others;
+        copy_frame(writer, file, frame, own)?;
+    }
+    Ok(())
+}
+
+fn copy_frame(writer: &Writer<'_>, file: &PackFile, frame: &Frame, objects: &[Object]) -> Result<(), StoreError> {
+    let stored = file.stored(frame)?;
+    let raw = file.expand(frame, stored.clone())?;
+    let mut offset = 0;
+    let mut new: Vec<(Object, &[u8])> = Vec::with_capacity(objects.len());
+    for object in objects {
+        let bytes = &raw[offset..offset + object.bytes as usize];
+        offset += object.bytes as usize;
+        match actual_id(object.kind, bytes) {
+            Some(actual) if actual != object.id => {
+                return Err(StoreError::Damaged { pack: file.id(), wanted: object.id, actual });
+            }
+            _ if writer.claim_anew(object) => new.push((*object, bytes)),
+            _ => {}
+        }
+    }
+    let full = match frame.class {
+        Class::Data => FULL_FRAME_BYTES,
+        Class::Metadata => FULL_META_BYTES,
+    };
+    if new.len() == objects.len() && frame.raw_bytes >= full {
+        let encoded = Encoded {
+            codec: frame.codec,
+            stored,
+            raw_bytes: frame.raw_bytes,
+            objects: objects.to_vec(),
+        };
+        return match frame.class {
+            Class::Data => writer.append(&encoded),
+            Class::Metadata => {
+                writer.append_metadata(encoded);
+                Ok(())
+            }
+        };
+    }
+    new.into_iter().try_for_each(|(object, bytes)| writer.add_claimed(frame.class, object, bytes))
+}
+
+impl Store {
+    /// Merges index segments that are small beside the others. That is
+    /// tidying: when it fails, the next writer tries again.
+    pub(super) fn merge_segments(&self) {
+        let (layout, disk) = (self.layout().clone(), self.disk().clone());
+        let old = self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            let old = catalog.merge_segments(&layout, &disk).unwrap_or_default();
+            (catalog, old)
+        });
+        for path in old {
+            let _ = disk.remove(&path);
+        }
+    }
+
+    fn forget_packs(&self, gone: &[PackId]) {
+        let layout = self.layout().clone();
+        self.change_catalog(|before| (before.without_packs(gone, &layout), ()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pack(bytes: u64, n: u64) -> (u64, PackId) {
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&(bytes * 1000 + n).to_le_bytes());
+        (bytes, PackId::from_bytes(digest))
+    }
+
+    #[test]
+    fn only_a_full_class_is_merged() {
+        let mut sizes: Vec<_> = (0..7).map(|n| pack(3000, n)).collect();
+        assert_eq!(full_class(&sizes), None);
+        sizes.push(pack(3000, 7));
+        assert_eq!(full_class(&sizes).map(|packs| packs.len()), Some(8));
+        let large: Vec<_> = (0..20).map(|n| pack(LARGE_BYTES + n, n)).collect();
+        assert_eq!(full_class(&large), None);
+    }
+
+    #[test]
+    fn many_commits_leave_tens_of_packs() {
+        let mut sizes: Vec<(u64, PackId)> = Vec::new();
+        for n in 0..5000 {
+            sizes.push(pack(2000 + n % 500, n));
+            sizes.sort_unstable();
+            while let Some(packs) = full_class(&sizes) {
+                let merged = sizes.iter().filter(|(_, id)| packs.contains(id)).map(|(bytes, _)| bytes).sum();
+                sizes.retain(|(_, id)| !packs.contains(id));
+                sizes.push(pack(merged, n));
+                sizes.sort_unstable();
+            }
+            assert!(sizes.len() <= 40, "{} packs", sizes.len());
+        }
+    }
+}

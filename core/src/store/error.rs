@@ -1,0 +1,125 @@
+//! Why an object could not be read or written.
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        kind::ErrorKind,
+    },
+    codec::CodecError,
+    disk::table::TableError,
+    format::{pack::ObjectKind, wire::FormatError},
+};
+
+/// Why an object could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No pack has it.
+    #[error("{} {id} is not in the store", wanted.noun())]
+    Missing {
+        /// Which.
+        id: ObjectId,
+        /// What it should be.
+        wanted: ObjectKind,
+    },
+
+    /// It is there, but as something else.
+    #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
+    WrongKind {
+        /// Which.
+        id: ObjectId,
+        /// What it should be.
+        wanted: ObjectKind,
+        /// What it is.
+        found: ObjectKind,
+    },
+
+    /// The content is not what its id says: damaged in storage.
+    #[error("object {wanted} in pack {pack} is damaged: its content hashes to {actual:.12}")]
+    Damaged {
+        /// The pack it lies in.
+        pack: PackId,
+        /// Its id.
+        wanted: ObjectId,
+        /// What it hashes to.
+        actual: ObjectId,
+    },
+
+    /// An object's bytes break a rule of their format.
+    #[error("{} {id} cannot be decoded", kind.noun())]
+    Object {
+        /// Which.
+        id: ObjectId,
+        /// What it should be.
+        kind: ObjectKind,
+        /// Which rule.
+        source: FormatError,
+    },
+
+    /// A pack breaks a rule of its format, or a newer snap wrote it.
+    #[error("pack {pack} cannot be read")]
+    Format {
+        /// Which.
+        pack: PackId,
+        /// Which rule.
+        source: FormatError,
+    },
+
+    /// The stored bytes of a frame have changed.
+    #[error("pack {pack} is damaged in the frame at byte {offset_bytes}: its checksum does not match")]
+    Frame {
+        /// Which pack.
+        pack: PackId,
+        /// Where the frame starts.
+        offset_bytes: u64,
+    },
+
+    /// A frame could not be compressed or expanded.
+    #[error("pack {pack}, frame at byte {offset_bytes}")]
+    Expand {
+        /// Which pack.
+        pack: PackId,
+        /// Where the frame starts.
+        offset_bytes: u64,
+        /// What the codec says.
+        source: CodecError,
+    },
+
+    /// Compression itself failed.
+    #[error(transparent)]
+    Compress(CodecError),
+
+    /// The pack has been merged into another one meanwhile.
+    #[error("pack {pack} is gone")]
+    Gone {
+        /// Which.
+        pack: PackId,
+    },
+
+    /// The index could not be read or written.
+    #[error(transparent)]
+    Index(#[from] TableError),
+
+    /// The storage below failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+impl StoreError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            // A store that refers to what it does not have is damaged, too,
+            // but the caller knows whether the id came from the store.
+            Self::Missing { .. } => ErrorKind::NotFound,
+            Self::WrongKind { .. } => ErrorKind::Invalid,
+            Self::Damaged { .. } | Self::Frame { .. } | Self::Expand { .. } => ErrorKind::Damaged,
+            Self::Object { source, .. } | Self::Format { source, .. } => source.kind(),
+            Self::Compress(_) => ErrorKind::Unavailable,
+            Self::Gone { .. } => ErrorKind::NotFound,
+            Self::Index(error) => error.kind(),
+            Self::Io(error) => error.kind(),
+        }
+    }
+}

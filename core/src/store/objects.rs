@@ -1,0 +1,394 @@
+//! The open store: find an object, read it, check it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        limits,
+        observe::{Note, Observer, Silent},
+    },
+    disk::{Disk, table::TableError},
+    format::{
+        chunk_list::{self, ChunkList, Piece, Pieces},
+        commit::Commit,
+        pack::ObjectKind,
+        tree::Node,
+        wire::FormatError,
+    },
+    store::{
+        StoreError,
+        catalog::{Catalog, Layout, Repair},
+        frame_cache::FrameCache,
+        pack_reader::PackFile,
+        pack_writer::Sealed,
+    },
+};
+
+/// Where an object lies; sorts by pack, frame and offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Number of the pack in this open store.
+    pub pack: u32,
+    /// Number of the frame in the pack.
+    pub frame: u32,
+    /// Where the object starts in the frame's raw bytes.
+    pub offset: u32,
+    /// How long it is.
+    pub bytes: u32,
+    /// What it is.
+    pub kind: ObjectKind,
+}
+
+impl Place {
+    /// The object's bytes in its frame.
+    ///
+    /// # Errors
+    /// [`FormatError`] when they are not all in it: the index is not of this pack.
+    pub fn slice<'a>(&self, frame: &'a [u8]) -> Result<&'a [u8], FormatError> {
+        let start = self.offset as usize;
+        let end = start + self.bytes as usize;
+        frame.get(start..end).ok_or(FormatError::Invalid { what: "object place", at: start })
+    }
+}
+
+/// What a content is stored as.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// One object.
+    Whole(Place),
+    /// Chunks, in order.
+    Chunks(Vec<Piece>),
+}
+
+/// Objects by id.
+#[derive(Debug)]
+pub struct Store {
+    layout: Layout,
+    disk: Disk,
+    catalog: RwLock<Arc<Catalog>>,
+    cache: Mutex<FrameCache>,
+    open_packs: AtomicUsize,
+    repaired: Mutex<Repair>,
+}
+
+/// How often a read starts again because packs were merged meanwhile.
+const RETRIES: usize = 16;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing below panics with a half-made change, so a poisoned lock still
+    // guards a value that makes sense.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// Creates the folders of a store in `dir`, durably.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when one cannot be created.
+    pub fn create(dir: &Path, disk: &Disk) -> Result<(), StoreError> {
+        let Layout { objects, index, tmp, .. } = Layout::of(dir);
+        for folder in [objects, index, tmp, dir.join("cache")] {
+            disk.create_folders(&folder)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the store in `dir`. What is not indexed is indexed now, and
+    /// `observer` told.
+    ///
+    /// # Errors
+    /// [`StoreError`] when `objects/` cannot be listed.
+    pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, StoreError> {
+        let layout = Layout::of(dir);
+        let (catalog, repair) = Catalog::load(&layout, &disk, &Catalog::default(), observer)?;
+        if repair.packs > 0 {
+            observer.note(Note::Reindexed { packs: repair.packs, damaged: repair.damaged });
+        }
+        for error in &catalog.unreadable {
+            observer.note(Note::PackUnreadable { error: error.as_ref() });
+        }
+        Ok(Self {
+            layout,
+            disk,
+            catalog: RwLock::new(Arc::new(catalog)),
+            cache: Mutex::new(FrameCache::default()),
+            open_packs: AtomicUsize::new(0),
+            repaired: Mutex::new(Repair::default()),
+        })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.layout.dir
+    }
+
+    /// What changes files here.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(super) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the catalog by what `change` makes of it.
+    pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&Catalog) -> (Catalog, T)) -> T {
+        let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let (catalog, result) = change(&slot);
+        *slot = Arc::new(catalog);
+        result
+    }
+
+    pub(super) fn add_sealed(&self, sealed: &Sealed) {
+        self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            catalog.add_sealed(&self.layout, &self.disk, sealed);
+            (catalog, ())
+        });
+    }
+
+    /// Lists packs and segments again.
+    ///
+    /// # Errors
+    /// [`StoreError`] when `objects/` cannot be listed.
+    pub fn refresh(&self) -> Result<(), StoreError> {
+        let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &self.catalog(), &Silent)?;
+        self.change_catalog(|_| (catalog, ()));
+        let mut repaired = lock(&self.repaired);
+        repaired.packs += repair.packs;
+        repaired.damaged |= repair.damaged;
+        Ok(())
+    }
+
+    /// What was found missing or damaged in the index since opening, and was
+    /// made again.
+    pub fn repaired(&self) -> Repair {
+        *lock(&self.repaired)
+    }
+
+    /// Packs whose footer cannot be read.
+    pub fn unreadable_packs(&self) -> Vec<Arc<StoreError>> {
+        self.catalog().unreadable.clone()
+    }
+
+    /// The packs that are there.
+    pub fn packs(&self) -> Vec<PackId> {
+        let mut packs: Vec<PackId> = self.catalog().numbers.keys().copied().collect();
+        packs.sort_unstable();
+        packs
+    }
+
+    /// Where a pack lies.
+    pub fn pack_path(&self, id: &PackId) -> PathBuf {
+        self.layout.objects.join(id.to_string())
+    }
+
+    /// Name of the pack with this number.
+    pub fn pack_id(&self, number: u32) -> Option<PackId> {
+        self.catalog().packs.get(number as usize).map(|slot| slot.id)
+    }
+
+    /// Where an object is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read nor made again.
+    pub fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+        for _ in 0..RETRIES {
+            let catalog = self.catalog();
+            match find(&catalog, id) {
+                Err(TableError::Damaged { path, .. }) => {
+                    // Derived, so it is thrown away and made again.
+                    let _ = fs_err::remove_file(&path);
+                    lock(&self.repaired).damaged = true;
+                    self.refresh()?;
+                }
+                found => return Ok(found?),
+            }
+        }
+        Ok(find(&self.catalog(), id)?)
+    }
+
+    /// Opens a pack, or takes the one that is open.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when it was merged away.
+    pub fn pack(&self, number: u32) -> Result<Arc<PackFile>, StoreError> {
+        let catalog = self.catalog();
+        let slot = catalog.packs.get(number as usize).expect("a place has a pack of this store");
+        let mut open = lock(&slot.open);
+        if let Some(pack) = &*open {
+            return Ok(Arc::clone(pack));
+        }
+        let pack = Arc::new(PackFile::open(&slot.path, slot.id)?);
+        *open = Some(Arc::clone(&pack));
+        drop(open);
+        if self.open_packs.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_PACKS {
+            for other in catalog.packs.iter().filter(|other| !Arc::ptr_eq(other, slot)) {
+                *lock(&other.open) = None;
+            }
+            self.open_packs.store(1, Ordering::Relaxed);
+        }
+        Ok(pack)
+    }
+
+    /// The raw bytes of a whole frame. Its checksum is verified, the objects
+    /// in it are **not** checked against their ids.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when the pack was merged away: locate again after
+    /// [`Store::refresh`].
+    pub fn frame(&self, place: &Place) -> Result<Arc<Vec<u8>>, StoreError> {
+        let pack = self.pack(place.pack)?;
+        Ok(Arc::new(pack.raw(pack.frame(place.frame)?)?))
+    }
+
+    fn cached_frame(&self, place: &Place) -> Result<Arc<Vec<u8>>, StoreError> {
+        let key = (place.pack, place.frame);
+        if let Some(frame) = lock(&self.cache).get(key) {
+            return Ok(frame);
+        }
+        let frame = self.frame(place)?;
+        lock(&self.cache).put(key, Arc::clone(&frame));
+        Ok(frame)
+    }
+
+    /// An object's bytes, checked against its id. Of a chunk list only the
+    /// frame's checksum is checked, because its id is that of the content.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing, of another kind, or damaged.
+    pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        for _ in 0..RETRIES {
+            let place = self.locate(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
+            if place.kind != kind {
+                return Err(StoreError::WrongKind { id: *id, wanted: kind, found: place.kind });
+            }
+            match self.cached_frame(&place) {
+                Err(StoreError::Gone { .. }) => self.refresh()?,
+                frame => return self.checked(id, &place, &frame?),
+            }
+        }
+        Err(StoreError::Missing { id: *id, wanted: kind })
+    }
+
+    /// Takes an object out of its frame and checks it.
+    fn checked(&self, id: &ObjectId, place: &Place, frame: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
+        let bytes = place.slice(frame).map_err(|source| StoreError::Format { pack, source })?;
+        match actual_id(place.kind, bytes) {
+            Some(actual) if actual != *id => Err(StoreError::Damaged { pack, wanted: *id, actual }),
+            _ => Ok(bytes.to_vec()),
+        }
+    }
+
+    /// A node of a tree.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing or damaged.
+    pub fn tree(&self, id: &TreeId) -> Result<Node, StoreError> {
+        let (id, kind) = (id.object(), ObjectKind::Tree);
+        let bytes = self.object(&id, kind)?;
+        Node::decode(&bytes).map_err(|source| StoreError::Object { id, kind, source })
+    }
+
+    /// A commit.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing or damaged.
+    pub fn commit(&self, id: &CommitId) -> Result<Commit, StoreError> {
+        let (id, kind) = (id.object(), ObjectKind::Commit);
+        let bytes = self.object(&id, kind)?;
+        Commit::decode(&bytes).map_err(|source| StoreError::Object { id, kind, source })
+    }
+
+    /// What a content is stored as.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing, or its chunk list is damaged.
+    pub fn content(&self, id: &BlobId) -> Result<Content, StoreError> {
+        let object = id.object();
+        let missing = StoreError::Missing { id: object, wanted: ObjectKind::Blob };
+        let place = self.locate(&object)?.ok_or(missing)?;
+        match place.kind {
+            ObjectKind::Blob => Ok(Content::Whole(place)),
+            ObjectKind::ChunkList => self.chunks(object).map(Content::Chunks),
+            found => {
+                Err(StoreError::WrongKind { id: object, wanted: ObjectKind::Blob, found })
+            }
+        }
+    }
+
+    fn chunks(&self, id: ObjectId) -> Result<Vec<Piece>, StoreError> {
+        let kind = ObjectKind::ChunkList;
+        let broken = |source| StoreError::Object { id, kind, source };
+        let list = ChunkList::decode(&self.object(&id, kind)?).map_err(broken)?;
+        let parts = match list.pieces {
+            Pieces::Chunks(chunks) => return Ok(chunks),
+            Pieces::Parts(parts) => parts,
+        };
+        let mut chunks = Vec::new();
+        for part in parts {
+            let bytes = self.object(&part.id.object(), ObjectKind::Blob)?;
+            chunks.extend(chunk_list::decode_part(&bytes).map_err(broken)?);
+        }
+        let total = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
+        if total != list.total_bytes {
+            return Err(broken(FormatError::Invalid { what: "chunk list total", at: 0 }));
+        }
+        Ok(chunks)
+    }
+
+    /// Objects with ids from `low` to `high`, sorted, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn ids_between(
+        &self,
+        low: &[u8; 32],
+        high: &[u8; 32],
+        limit: usize,
+    ) -> Result<Vec<(ObjectId, ObjectKind)>, StoreError> {
+        let mut ids = Vec::new();
+        for segment in &self.catalog().segments {
+            let before = ids.len();
+            segment.between(low, high, &mut |id, place| {
+                ids.push((id, place.kind));
+                ids.len() - before < limit
+            })?;
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        ids.truncate(limit);
+        Ok(ids)
+    }
+}
+
+fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
+    for segment in &catalog.segments {
+        if let Some(place) = segment.find(id)? {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
+}
+
+/// What bytes of a kind hash to; a chunk list cannot be checked by itself.
+pub(super) fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
+    match kind {
+        ObjectKind::Blob => Some(BlobId::of(bytes).object()),
+        ObjectKind::Tree => Some(TreeId::of(bytes).object()),
+        ObjectKind::Commit => Some(CommitId::of(bytes).object()),
+        ObjectKind::ChunkList => None,
+    }
+}

@@ -1,0 +1,169 @@
+//! One pack file, opened for reading.
+//!
+//! Opening costs three reads (header, trailer, frame table); the object table
+//! is read only by those who rebuild the index, merge or verify.
+
+use std::{
+    cell::RefCell,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    base::{
+        id::PackId,
+        io::PathError,
+    },
+    codec::{CodecError, Decoder},
+    format::pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
+    store::StoreError,
+};
+
+/// A pack file with its frame table.
+#[derive(Debug)]
+pub struct PackFile {
+    file: fs_err::File,
+    path: PathBuf,
+    id: PackId,
+    trailer: Trailer,
+    frames: Vec<Frame>,
+}
+
+thread_local! {
+    /// One expanding context a thread.
+    static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
+}
+
+impl PackFile {
+    /// Opens the pack `id` at `path`.
+    ///
+    /// Checked: header, trailer, frame table. **Not** checked: that the file
+    /// hashes to its name, and the frames themselves.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when there is no such file, else what is wrong
+    /// with it.
+    pub fn open(path: &Path, id: PackId) -> Result<Self, StoreError> {
+        let file = fs_err::File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::Gone { pack: id },
+            _ => PathError::when("open", path)(error).into(),
+        })?;
+        let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
+        let format = |source| StoreError::Format { pack: id, source };
+
+        let mut header = [0; HEADER_BYTES];
+        let mut end = [0; TRAILER_BYTES];
+        let read = |bytes: &mut [u8], offset| read_at(&file, path, id, bytes, offset);
+        read(&mut header, 0)?;
+        let extension = pack::decode_header(&header).map_err(format)?;
+        read(&mut end, file_bytes.saturating_sub(TRAILER_BYTES as u64))?;
+        let trailer = Trailer::decode(&end, file_bytes).map_err(format)?;
+        let mut table = vec![0; trailer.frame_table_bytes()];
+        read(&mut table, trailer.footer_offset())?;
+        let start = (HEADER_BYTES as u64) + u64::from(extension);
+        let frames = trailer.decode_frames(&table, start).map_err(format)?;
+        Ok(Self { file, path: path.to_owned(), id, trailer, frames })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> PackId {
+        self.id
+    }
+
+    /// Length of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.trailer.file_bytes
+    }
+
+    /// The frame table.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// The frame with this number.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] when there is none: the index is not of this pack.
+    pub fn frame(&self, number: u32) -> Result<&Frame, StoreError> {
+        let source = crate::format::wire::FormatError::Invalid { what: "frame number", at: number as usize };
+        self.frames.get(number as usize).ok_or(StoreError::Format { pack: self.id, source })
+    }
+
+    /// Reads and checks the object table.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read or is damaged.
+    pub fn objects(&self) -> Result<Vec<Object>, StoreError> {
+        let mut table = vec![0; self.trailer.object_table_bytes()];
+        let offset = self.trailer.footer_offset() + self.trailer.frame_table_bytes() as u64;
+        read_at(&self.file, &self.path, self.id, &mut table, offset)?;
+        let objects = self.trailer.decode_objects(&table, &self.frames);
+        objects.map_err(|source| StoreError::Format { pack: self.id, source })
+    }
+
+    /// Reads a frame as it is stored and checks its checksum.
+    ///
+    /// # Errors
+    /// [`StoreError::Frame`] when the checksum does not match.
+    pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
+        let mut stored = vec![0; frame.stored_bytes as usize];
+        read_at(&self.file, &self.path, self.id, &mut stored, frame.offset)?;
+        if pack::checksum(&stored) != frame.checksum {
+            return Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset });
+        }
+        Ok(stored)
+    }
+
+    /// Reads and expands a frame. The objects in it are **not** checked
+    /// against their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read, or is damaged.
+    pub fn raw(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
+        let stored = self.stored(frame)?;
+        self.expand(frame, stored)
+    }
+
+    /// Expands a frame that was read before.
+    ///
+    /// # Errors
+    /// [`StoreError::Expand`] when it is not what the codec writes.
+    pub fn expand(&self, frame: &Frame, stored: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        if frame.codec == pack::Codec::Raw {
+            return Ok(stored);
+        }
+        decode(frame, &stored).map_err(|source| StoreError::Expand {
+            pack: self.id,
+            offset_bytes: frame.offset,
+            source,
+        })
+    }
+}
+
+fn decode(frame: &Frame, stored: &[u8]) -> Result<Vec<u8>, CodecError> {
+    DECODER.with_borrow_mut(|slot| {
+        let decoder = match slot {
+            Some(decoder) => decoder,
+            None => slot.insert(Decoder::new()?),
+        };
+        decoder.decode(frame.codec, stored, frame.raw_bytes as usize)
+    })
+}
+
+/// Fills `bytes` from `offset` on; an end of the file before that is damage.
+fn read_at(
+    file: &fs_err::File,
+    path: &Path,
+    id: PackId,
+    bytes: &mut [u8],
+    offset: u64,
+) -> Result<(), StoreError> {
+    file.file().read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => StoreError::Format {
+            pack: id,
+            source: crate::format::wire::FormatError::Truncated { what: "the pack", at: offset as usize },
+        },
+        _ => PathError::when("read", path)(error).into(),
+    })
+}

@@ -1,0 +1,210 @@
+//! One pack file that is being written.
+//!
+//! Frames come from several threads. A frame's place and the running hash are
+//! settled under a lock, in order; the bytes are then written outside it.
+//! Metadata frames wait in memory and are written last, together.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use crate::{
+    base::{
+        id::PackId,
+        io::PathError,
+        time::Time,
+    },
+    disk::{Disk, NewFile, Renamed},
+    format::pack::{self, Class, Codec, Frame, HEADER_BYTES, Object},
+    store::StoreError,
+};
+
+/// Dirty pages are handed to the disk so many bytes at a time, so that the
+/// sync at the end has little left to wait for.
+const WRITEBACK_BYTES: u64 = 8 << 20;
+
+static SERIAL: AtomicU64 = AtomicU64::new(0);
+
+/// A name in `tmp/` that no other process or thread uses.
+pub(super) fn temporary(what: &str) -> String {
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let Time { secs, nanos } = Time::now();
+    format!("{what}-{}-{secs:x}{nanos:08x}-{serial}", std::process::id())
+}
+
+/// A compressed frame that is not in a file yet.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) codec: Codec,
+    pub(super) stored: Vec<u8>,
+    pub(super) raw_bytes: u32,
+    pub(super) objects: Vec<Object>,
+}
+
+/// A pack that is being written.
+#[derive(Debug)]
+pub(super) struct PackWriter {
+    file: Arc<Shared>,
+    hasher: blake3::Hasher,
+    end: u64,
+    written_back: u64,
+    frames: Vec<Frame>,
+    objects: Vec<Object>,
+}
+
+/// The file, written by several threads at once. Sealing takes the write side
+/// of the lock, and so waits for all of them.
+#[derive(Debug)]
+pub(super) struct Shared {
+    file: RwLock<NewFile>,
+    failed: AtomicBool,
+}
+
+impl Shared {
+    /// Takes part in writing; to be called before the place is made known to
+    /// anyone who could seal.
+    pub(super) fn enter(&self) -> RwLockReadGuard<'_, NewFile> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a frame to its place.
+    pub(super) fn write(&self, file: &NewFile, offset: u64, stored: &[u8]) -> Result<(), PathError> {
+        let written = file.write_at(offset, stored);
+        if written.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        written
+    }
+}
+
+/// A finished pack.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub(super) id: PackId,
+    pub(super) frames: Vec<Frame>,
+    pub(super) objects: Vec<Object>,
+    pub(super) file_bytes: u64,
+}
+
+impl PackWriter {
+    /// Starts a pack in the folder `tmp`. The file is locked for as long as it
+    /// is open, so that nobody takes it for one left over.
+    pub(super) fn create(disk: &Disk, tmp: &Path) -> Result<Self, PathError> {
+        let path = tmp.join(temporary("pack"));
+        let mut file = disk.create(&path)?;
+        file.file().lock().map_err(PathError::when("lock", &path))?;
+        let header = pack::encode_header();
+        file.write(&header)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&header);
+        Ok(Self {
+            file: Arc::new(Shared { file: RwLock::new(file), failed: AtomicBool::new(false) }),
+            hasher,
+            end: HEADER_BYTES as u64,
+            written_back: 0,
+            frames: Vec::new(),
+            objects: Vec::new(),
+        })
+    }
+
+    /// Bytes so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Objects so far.
+    pub(super) fn object_count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Gives a frame its place and returns its offset; the bytes are then owed
+    /// to [`Shared::write`].
+    pub(super) fn reserve(
+        &mut self,
+        class: Class,
+        codec: Codec,
+        stored: &[u8],
+        raw_bytes: u32,
+        objects: &[Object],
+    ) -> u64 {
+        let offset = self.end;
+        self.hasher.update(stored);
+        self.end += stored.len() as u64;
+        self.frames.push(Frame {
+            offset,
+            stored_bytes: stored.len() as u32,
+            raw_bytes,
+            objects: objects.len() as u32,
+            codec,
+            class,
+            checksum: pack::checksum(stored),
+        });
+        self.objects.extend_from_slice(objects);
+        if offset - self.written_back >= WRITEBACK_BYTES {
+            self.file.enter().start_writeback(self.written_back, offset - self.written_back);
+            self.written_back = offset;
+        }
+        offset
+    }
+
+    /// The file, for [`Shared::write`].
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.file)
+    }
+
+    /// Adds metadata frames and footer, syncs, and moves the pack to its name
+    /// in `objects`. The folder is **not** synced: that is done once for all.
+    pub(super) fn seal(
+        mut self,
+        disk: &Disk,
+        objects_dir: &Path,
+        metadata: &[Encoded],
+    ) -> Result<Sealed, StoreError> {
+        for frame in metadata {
+            let Encoded { codec, stored, raw_bytes, objects } = frame;
+            let offset = self.reserve(Class::Metadata, *codec, stored, *raw_bytes, objects);
+            self.file.write(&self.file.enter(), offset, stored)?;
+        }
+        let footer = pack::encode_footer(&self.frames, &self.objects, HEADER_BYTES as u64);
+        self.hasher.update(&footer);
+        let id = PackId::from_bytes(*self.hasher.finalize().as_bytes());
+        let file = self.file.file.write().unwrap_or_else(PoisonError::into_inner);
+        if self.file.failed.load(Ordering::Acquire) {
+            let source = std::io::Error::other("an earlier write to it failed");
+            return Err(PathError { action: "finish", path: file.path().to_owned(), source }.into());
+        }
+        file.write_at(self.end, &footer)?;
+        file.sync()?;
+        let path = objects_dir.join(id.to_string());
+        let file_bytes = self.end + footer.len() as u64;
+        publish(disk, &file, &path, file_bytes)?;
+        drop(file);
+        Ok(Sealed { id, frames: self.frames, objects: self.objects, file_bytes })
+    }
+
+    /// Gives up and removes the temporary file.
+    pub(super) fn discard(self) {
+        let _ = fs_err::remove_file(self.file.enter().path());
+    }
+}
+
+/// Moves a complete, synced pack to its name. Where somebody else has stored
+/// the same bytes already, theirs stay, unless they are cut short.
+fn publish(disk: &Disk, file: &NewFile, path: &Path, bytes: u64) -> Result<(), StoreError> {
+    match disk.rename_new(file.path(), path)? {
+        Renamed::Done => Ok(()),
+        Renamed::Taken => {
+            let same = fs_err::metadata(path).is_ok_and(|meta| meta.len() == bytes);
+            if same {
+                disk.remove(file.path())?;
+            } else {
+                disk.replace(file.path(), path)?;
+            }
+            Ok(())
+        }
+    }
+}
