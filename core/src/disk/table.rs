@@ -311,3 +311,40 @@ impl<'a> Iterator for Records<'a> {
         Some(self.table.record(self.next - 1))
     }
 }
+
+/// From which table on, of sizes from large to small or old to new, they
+/// should be one: each that stays is more than twice as large as all behind it
+/// together, so there are at most log₂ of them.
+pub fn merge_from(sizes: &[u64]) -> usize {
+    let mut from = sizes.len().saturating_sub(1);
+    let mut sum = sizes.last().copied().unwrap_or(0);
+    while from > 0 && sizes[from - 1] <= 2 * sum {
+        from -= 1;
+        sum += sizes[from];
+    }
+    from
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_stay_logarithmic() {
+        let mut sizes: Vec<u64> = Vec::new();
+        let mut rewritten = 0;
+        for _ in 0..10_000 {
+            sizes.push(3);
+            sizes.sort_unstable_by(|a, b| b.cmp(a));
+            let from = merge_from(&sizes);
+            if from + 1 < sizes.len() {
+                let merged = sizes.drain(from..).sum();
+                rewritten += merged;
+                sizes.push(merged);
+            }
+            assert!(sizes.len() <= 15, "{sizes:?}");
+        }
+        assert_eq!(sizes.iter().sum::<u64>(), 30_000);
+        assert!(rewritten < 30_000 * 15, "{rewritten} records rewritten");
+    }
+}

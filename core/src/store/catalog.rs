@@ -18,7 +18,10 @@ use crate::{
         io::PathError,
         observe::{Observer, Phase},
     },
-    disk::{Disk, table::TableError},
+    disk::{
+        Disk,
+        table::{TableError, merge_from},
+    },
     store::{
         StoreError,
         pack_reader::PackFile,
@@ -241,7 +244,7 @@ impl Catalog {
     /// ones together. Returns the files that are no longer needed.
     pub(super) fn merge_segments(&mut self, layout: &Layout, disk: &Disk) -> Result<Vec<PathBuf>, TableError> {
         let sizes: Vec<u64> = self.segments.iter().map(|segment| segment.records()).collect();
-        let from = segment::merge_from(&sizes);
+        let from = merge_from(&sizes);
         let merged = &self.segments[from..];
         if merged.len() < 2 || merged.iter().any(|segment| segment.path().is_none()) {
             return Ok(Vec::new());
@@ -259,7 +262,7 @@ impl Catalog {
     /// Forgets packs that were merged into others.
     pub(super) fn without_packs(&self, gone: &[PackId], layout: &Layout) -> Self {
         let mut numbers = self.numbers.clone();
-        gone.iter().for_each(|id| drop(numbers.remove(id)));
+        numbers.retain(|id, _| !gone.contains(id));
         let mut catalog = Self { packs: self.packs.clone(), numbers, ..Self::default() };
         let mut repair = Repair::default();
         if catalog.open_segments(layout, &mut repair).is_err() {

@@ -6,6 +6,7 @@
 
 mod catalog;
 pub mod compact;
+mod entries;
 mod error;
 mod frame_cache;
 mod lane;
@@ -17,6 +18,7 @@ mod sweep;
 mod writer;
 
 pub use catalog::Repair;
+pub use entries::Entries;
 pub use error::StoreError;
 pub use objects::{Content, Place, Store};
 pub use pack_reader::PackFile;

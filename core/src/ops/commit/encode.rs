@@ -1,0 +1,245 @@
+//! From a folder's listing to its tree.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::PathBuf,
+    sync::PoisonError,
+};
+
+use crate::{
+    base::name::EntryName,
+    format::tree::{
+        Device, Entry, Kind, Metadata, Totals, Xattr,
+        split::{Folder, FolderEncoder},
+    },
+    local::{
+        attributes::{XattrTarget, read_xattrs},
+        scan::{FileKind, FileStat, Listed, Listing},
+    },
+    ops::commit::{
+        CommitError, Content,
+        file::ReadFile,
+        job::{Job, count},
+        previous::{Change, Previous},
+        walk::{NOTHING, Node, Slot},
+    },
+    store::StoreError,
+};
+
+/// Hashes all that a listing says and that decides over the folder's tree,
+/// but for the trees of its folders.
+pub(super) fn listing_hash(job: &Job<'_>, listing: &Listing) -> [u8; 16] {
+    let mut bytes = Vec::with_capacity(64 + listing.entries.len() * 128);
+    bytes.push(match job.content {
+        Content::Complete => 0,
+        Content::Reproducible => 1,
+    });
+    bytes.push(u8::from(job.rules.options().one_file_system));
+    let mut owner = None;
+    for entry in &listing.entries {
+        let stat = &entry.stat;
+        let name = listing.name(entry);
+        bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(name);
+        bytes.push(stat.kind as u8);
+        bytes.extend_from_slice(&stat.mode.to_le_bytes());
+        for number in [stat.uid, stat.gid, stat.links, stat.mtime.nanos, stat.ctime.nanos] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        let (mtime, ctime) = (stat.mtime.secs as u64, stat.ctime.secs as u64);
+        for number in [stat.device, stat.inode, stat.size, stat.special, mtime, ctime] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        // Users may be renamed, and a tree has their names.
+        if owner.replace((stat.uid, stat.gid)) != Some((stat.uid, stat.gid)) {
+            let names = job.owners.of(stat.uid, stat.gid);
+            bytes.extend_from_slice(&names.user);
+            bytes.push(0);
+            bytes.extend_from_slice(&names.group);
+            bytes.push(0);
+        }
+    }
+    short_hash(&bytes)
+}
+
+/// The listing's hash together with the trees of the folder's folders.
+pub(super) fn full_hash(node: &Node) -> [u8; 16] {
+    let slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut bytes = Vec::with_capacity(16 + slots.len() * 4);
+    bytes.extend_from_slice(&node.listing_hash);
+    for (slot, entry) in slots.iter().zip(&node.listing.entries) {
+        match slot {
+            Slot::Folder(folder) => bytes.extend_from_slice(folder.id.as_bytes()),
+            _ if entry.stat.kind == FileKind::Folder => bytes.push(0),
+            _ => {}
+        }
+    }
+    short_hash(&bytes)
+}
+
+fn short_hash(bytes: &[u8]) -> [u8; 16] {
+    let mut hash = [0; 16];
+    hash.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+    hash
+}
+
+/// A file that the stat cache proves unchanged, and whose content is stored.
+pub(super) fn known_file(job: &Job<'_>, node: &Node, entry: &Listed) -> Result<Option<ReadFile>, StoreError> {
+    let Some(known) = job.cache.file(&entry.stat) else { return Ok(None) };
+    if !job.writer.contains(&known.id.object())? {
+        return Ok(None);
+    }
+    let xattrs = match known.xattrs {
+        true => xattrs_of(node, node.listing.name(entry)).unwrap_or_default(),
+        false => Vec::new(),
+    };
+    Ok(Some(ReadFile {
+        id: known.id,
+        size: entry.stat.size,
+        xattrs: job.content.keep(xattrs).into_boxed_slice(),
+        sparse: known.sparse,
+        stat: None,
+    }))
+}
+
+/// Extended attributes of an entry, found through the open folder, so that
+/// neither a long path nor a renamed folder above matters.
+fn xattrs_of(node: &Node, name: &[u8]) -> io::Result<Vec<Xattr>> {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{}", node.fd.as_raw_fd()));
+    path.push(OsStr::from_bytes(name));
+    read_xattrs(XattrTarget::Path(&path))
+}
+
+/// Encodes a folder's tree, adds it to the store, and counts what changed.
+/// What cannot be read is told to `skip` and left out.
+pub(super) fn folder(
+    job: &Job<'_>,
+    node: &Node,
+    previous: Option<&Previous>,
+    skip: &dyn Fn(&[u8], &(dyn std::error::Error + 'static)),
+) -> Result<Folder, CommitError> {
+    let mut encoder = FolderEncoder::new();
+    let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
+    let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
+    for (slot, listed) in slots.iter_mut().zip(&node.listing.entries) {
+        let name = node.listing.name(listed);
+        let slot = std::mem::replace(slot, Slot::Skipped);
+        let (entry, below) = match entry(job, node, name, listed, slot) {
+            Ok(Some(made)) => made,
+            Ok(None) => continue,
+            Err(error) => {
+                skip(name, &error);
+                continue;
+            }
+        };
+        if let Kind::File { id, .. } = &entry.kind {
+            let change = previous.map_or(Change::New, |previous| previous.compare(name, id));
+            count_change(job, change);
+        }
+        encoder.push(entry, &below, &mut put)?;
+    }
+    Ok(encoder.finish(&mut put)?)
+}
+
+/// Counts a file by how it compares with the commit before.
+pub(super) fn count_change(job: &Job<'_>, change: Change) {
+    let which = match change {
+        Change::New => &job.counts.new,
+        Change::Changed => &job.counts.changed,
+        Change::Unmodified => &job.counts.unmodified,
+    };
+    count(which, 1);
+}
+
+/// Makes an entry of what is known; `None` when it is left out.
+fn entry(
+    job: &Job<'_>,
+    node: &Node,
+    name: &[u8],
+    listed: &Listed,
+    slot: Slot,
+) -> io::Result<Option<(Entry, Totals)>> {
+    let entry_name = EntryName::new(name).map_err(io::Error::other)?;
+    let mut stat = listed.stat;
+    let mut below = NOTHING;
+    let (kind, xattrs, sparse) = match slot {
+        Slot::Skipped => return Ok(None),
+        Slot::File(file) => {
+            stat = file.stat.map_or(stat, |stat| *stat);
+            (Kind::File { size: file.size, id: file.id }, file.xattrs.into_vec(), file.sparse)
+        }
+        Slot::Folder(folder) => {
+            below = folder.totals;
+            (Kind::Folder { id: folder.id }, xattrs_of(node, name).unwrap_or_default(), false)
+        }
+        Slot::Listed => {
+            let kind = match special_kind(job, node.fd.as_fd(), name, &stat)? {
+                Some(kind) => kind,
+                None => return Ok(None),
+            };
+            (kind, xattrs_of(node, name).unwrap_or_default(), false)
+        }
+    };
+    let metadata = metadata(job, &stat, job.content.keep(xattrs), sparse);
+    Ok(Some((Entry { name: entry_name, kind, metadata }, below)))
+}
+
+/// What is neither file nor folder that was looked into.
+pub(super) fn special_kind(
+    job: &Job<'_>,
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    stat: &FileStat,
+) -> io::Result<Option<Kind>> {
+    let device =
+        Device { major: rustix::fs::major(stat.special), minor: rustix::fs::minor(stat.special) };
+    Ok(Some(match stat.kind {
+        // Its task ended without a result: the job is stopping.
+        FileKind::File => return Ok(None),
+        // A mount point that is not looked into.
+        FileKind::Folder => {
+            let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
+            let empty = FolderEncoder::new().finish(&mut put).map_err(io::Error::other)?;
+            Kind::Folder { id: empty.id }
+        }
+        FileKind::Symlink => {
+            let target = rustix::fs::readlinkat(folder, OsStr::from_bytes(name), Vec::new())?;
+            Kind::Symlink { target: target.into_bytes().into() }
+        }
+        FileKind::Fifo => Kind::Fifo,
+        FileKind::Socket => Kind::Socket,
+        FileKind::CharDevice => Kind::CharDevice { device },
+        FileKind::BlockDevice => Kind::BlockDevice { device },
+    }))
+}
+
+/// What is kept about an entry beside its content.
+pub(super) fn metadata(job: &Job<'_>, stat: &FileStat, xattrs: Vec<Xattr>, sparse: bool) -> Metadata {
+    if job.content == Content::Reproducible {
+        return Metadata { mode: stat.mode, xattrs, ..Metadata::default() };
+    }
+    let linked = stat.links > 1 && stat.kind != FileKind::Folder;
+    Metadata {
+        mode: stat.mode,
+        owner: Some(job.owners.of(stat.uid, stat.gid)),
+        mtime: Some(stat.mtime),
+        xattrs,
+        link: linked.then(|| link_group(stat)),
+        sparse,
+    }
+}
+
+/// The same for each name of one file, and for no other file.
+fn link_group(stat: &FileStat) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
+    bytes[8..].copy_from_slice(&stat.inode.to_le_bytes());
+    let mut group = [0; 8];
+    group.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..8]);
+    u64::from_le_bytes(group)
+}

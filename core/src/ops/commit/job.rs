@@ -1,0 +1,110 @@
+//! What all tasks of one commit share.
+
+use std::{
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use crate::{
+    base::observe::{Note, Observer},
+    chunk::Params,
+    local::{ignore::Rules, owners::Owners, stat_cache::StatCache},
+    ops::commit::{CommitError, Content},
+    store::Writer,
+};
+
+/// What all tasks of one commit share.
+pub(super) struct Job<'a> {
+    pub(super) writer: &'a Writer<'a>,
+    pub(super) cache: &'a StatCache,
+    pub(super) rules: &'a Rules,
+    pub(super) owners: Owners,
+    pub(super) params: Params,
+    pub(super) content: Content,
+    pub(super) observer: &'a dyn Observer,
+    pub(super) counts: Counts,
+    /// Batches of chunks that are being compressed, over all files.
+    pub(super) batches: AtomicUsize,
+    /// Buffers of batches that are done.
+    pub(super) buffers: Mutex<Vec<Vec<u8>>>,
+    stop: AtomicBool,
+    failure: Mutex<Option<CommitError>>,
+}
+
+/// What a commit came across.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) new: AtomicU64,
+    pub(super) changed: AtomicU64,
+    pub(super) unmodified: AtomicU64,
+    pub(super) skipped: AtomicU64,
+    pub(super) changing: AtomicU64,
+    pub(super) bytes_read: AtomicU64,
+}
+
+/// Adds to a count.
+pub(super) fn count(which: &AtomicU64, more: u64) {
+    which.fetch_add(more, Ordering::Relaxed);
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        writer: &'a Writer<'a>,
+        cache: &'a StatCache,
+        rules: &'a Rules,
+        (params, content): (Params, Content),
+        observer: &'a dyn Observer,
+    ) -> Self {
+        Self {
+            writer,
+            cache,
+            rules,
+            owners: Owners::default(),
+            params,
+            content,
+            observer,
+            counts: Counts::default(),
+            batches: AtomicUsize::new(0),
+            buffers: Mutex::default(),
+            stop: AtomicBool::new(false),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// The lane of the thread that calls.
+    pub(super) fn lane() -> usize {
+        rayon::current_thread_index().unwrap_or(0)
+    }
+
+    /// Whether there is no point in going on.
+    pub(super) fn stopped(&self) -> bool {
+        if self.observer.cancelled() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Ends the commit with an error; the first one counts.
+    pub(super) fn fail(&self, error: CommitError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the commit failed or was cancelled.
+    pub(super) fn outcome(&self) -> Result<(), CommitError> {
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None if self.stopped() => Err(CommitError::Interrupted),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells that something is left out.
+    pub(super) fn skip(&self, path: &Path, error: &(dyn std::error::Error + 'static)) {
+        count(&self.counts.skipped, 1);
+        self.observer.note(Note::Skipped { path, error });
+    }
+}

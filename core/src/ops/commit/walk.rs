@@ -1,0 +1,418 @@
+//! Walking a folder: one task each, files in parallel, trees from below.
+//!
+//! A folder's task lists it, reads what has changed, and starts a task for
+//! each folder in it. Whoever finishes the last of a folder's parts encodes
+//! its tree and hands it to the folder above. So memory holds the folders that
+//! are under way, and never the whole tree.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use rayon::{Scope as Tasks, prelude::*};
+use rustix::fs::{Mode, OFlags, openat};
+
+use crate::{
+    base::{
+        id::TreeId,
+        limits,
+        time::Time,
+    },
+    format::tree::{Totals, split::Folder},
+    local::{
+        ignore::{Rules, Scope},
+        scan::{FileKind, FileStat, Listed, Listing},
+        stat_cache::{KnownFolder, is_settled},
+    },
+    ops::commit::{
+        CommitError, encode, file,
+        file::{ReadFile, Unread},
+        job::{Job, count},
+        previous::Previous,
+    },
+};
+
+/// Files of a folder are shared out so many bytes at a time, and at most
+/// [`MAX_SHARE`] files: enough to fill a frame from neighbours.
+const SHARE_BYTES: u64 = 256 << 10;
+const MAX_SHARE: u64 = 64;
+
+/// Results are gathered for so many entries at a time.
+const GROUP: usize = 16 << 10;
+
+/// What is known about an entry of a folder.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// Nothing needs to be, or not yet.
+    Listed,
+    /// A file, read or proven unchanged.
+    File(ReadFile),
+    /// A folder whose tree is in the store.
+    Folder(Box<Folder>),
+    /// Left out.
+    Skipped,
+}
+
+/// A folder that is under way.
+pub(super) struct Node {
+    above: Option<(Arc<Node>, usize)>,
+    pub(super) fd: OwnedFd,
+    /// Relative to the root; empty for the root.
+    path: Vec<u8>,
+    depth: usize,
+    pub(super) listing: Listing,
+    pub(super) slots: Mutex<Vec<Slot>>,
+    /// Folders in it that are under way, and one for its own files.
+    parts: AtomicUsize,
+    stat: FileStat,
+    /// When it was listed.
+    read_at: Time,
+    pub(super) listing_hash: [u8; 16],
+    known: Option<KnownFolder>,
+    /// Something in it was left out or kept changing: it is not remembered.
+    unsteady: AtomicBool,
+    pub(super) previous: OnceLock<Option<Previous>>,
+}
+
+/// A folder to be walked.
+pub(super) struct Root<'r> {
+    /// For opening and for messages.
+    pub(super) path: &'r Path,
+    /// Where it stands in the snapshot, for ignore patterns.
+    pub(super) inside: &'r [u8],
+    /// The tree that stood there in the commit before.
+    pub(super) previous: Option<TreeId>,
+}
+
+/// Where a walk leaves its result, and what its tasks share.
+struct Walk<'w> {
+    job: &'w Job<'w>,
+    root: &'w Root<'w>,
+    device: u64,
+    result: Mutex<Option<Folder>>,
+}
+
+/// Walks a folder and returns its tree and the root's own stat; `None` when
+/// the job was stopped.
+///
+/// # Errors
+/// The root itself cannot be opened or listed.
+pub(super) fn run(job: &Job<'_>, root: &Root<'_>) -> io::Result<Option<(Folder, FileStat)>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = openat(rustix::fs::CWD, root.path, flags, Mode::empty())?;
+    let stat = FileStat::of_fd(fd.as_fd())?;
+    let walk = Walk { job, root, device: stat.device, result: Mutex::default() };
+    rayon::scope(|tasks| walk.enter(tasks, fd, root.inside.to_vec(), &Scope::default(), None))?;
+    let result = walk.result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(result.map(|folder| (folder, stat)))
+}
+
+impl<'w> Walk<'w> {
+    /// The path of something in the snapshot, for messages.
+    fn shown(&self, path: &[u8]) -> PathBuf {
+        let inside = path.get(self.root.inside.len()..).unwrap_or_default();
+        let inside = inside.strip_prefix(b"/").unwrap_or(inside);
+        self.root.path.join(OsStr::from_bytes(inside))
+    }
+
+    /// The task of one folder below the root.
+    fn visit<'s>(&'s self, tasks: &Tasks<'s>, above: Arc<Node>, slot: usize, scope: &Scope)
+    where
+        'w: 's,
+    {
+        if self.job.stopped() {
+            return;
+        }
+        let name = above.listing.name(&above.listing.entries[slot]);
+        let path = join(&above.path, name);
+        let entered = match above.depth >= limits::DEPTH {
+            true => Err(io::Error::other(format!("nested deeper than {} folders", limits::DEPTH))),
+            false => open_folder(above.fd.as_fd(), OsStr::from_bytes(name)),
+        };
+        let entered = entered
+            .and_then(|fd| self.enter(tasks, fd, path.clone(), scope, Some((Arc::clone(&above), slot))));
+        if let Err(error) = entered {
+            self.job.skip(&self.shown(&path), &error);
+            above.put(slot, Slot::Skipped);
+            above.unsteady.store(true, Ordering::Relaxed);
+            self.finish_part(above);
+        }
+    }
+
+    /// Lists an open folder, reads its files, and starts its folders.
+    fn enter<'s>(
+        &'s self,
+        tasks: &Tasks<'s>,
+        fd: OwnedFd,
+        path: Vec<u8>,
+        scope: &Scope,
+        above: Option<(Arc<Node>, usize)>,
+    ) -> io::Result<()>
+    where
+        'w: 's,
+    {
+        let job = self.job;
+        let stat = FileStat::of_fd(fd.as_fd())?;
+        let read_at = Time::now();
+        let mut listing = Listing::read(fd.as_fd())?;
+        let mut unsteady = self.tell_failed(&mut listing, &path);
+        let (scope, errors) = job.rules.enter(scope, &fd, &listing, &path);
+        for (name, error) in errors {
+            job.skip(&self.shown(&join(&path, name.as_bytes())), &error);
+            unsteady = true;
+        }
+        self.filter(&mut listing, &fd, &path, &scope);
+
+        let listing_hash = encode::listing_hash(job, &listing);
+        let known = job.cache.folder(stat.device, stat.inode).filter(|known| known.listing == listing_hash);
+        let known = match known {
+            Some(known) if job.writer.contains(&known.tree.object()).map_err(io::Error::other)? => Some(known),
+            _ => None,
+        };
+        let folders: Vec<usize> = (0..listing.entries.len())
+            .filter(|&at| {
+                let stat = &listing.entries[at].stat;
+                stat.kind == FileKind::Folder && job.rules.descends(stat, self.device)
+            })
+            .collect();
+        let depth = above.as_ref().map_or(0, |(above, _)| above.depth + 1);
+        let slots = listing.entries.iter().map(|_| Slot::Listed).collect();
+        let node = Arc::new(Node {
+            above,
+            fd,
+            path,
+            depth,
+            listing,
+            slots: Mutex::new(slots),
+            parts: AtomicUsize::new(folders.len() + 1),
+            stat,
+            read_at,
+            listing_hash,
+            known,
+            unsteady: AtomicBool::new(unsteady),
+            previous: OnceLock::new(),
+        });
+        for slot in folders {
+            let (node, scope) = (Arc::clone(&node), scope.clone());
+            tasks.spawn(move |tasks| self.visit(tasks, node, slot, &scope));
+        }
+        if node.known.is_none() {
+            self.read_files(&node);
+        }
+        self.finish_part(node);
+        Ok(())
+    }
+
+    fn tell_failed(&self, listing: &mut Listing, path: &[u8]) -> bool {
+        let failed = std::mem::take(&mut listing.failed);
+        for (name, error) in &failed {
+            self.job.skip(&self.shown(&join(path, name)), error);
+        }
+        !failed.is_empty()
+    }
+
+    /// Takes out of a listing what the rules leave out.
+    fn filter(&self, listing: &mut Listing, fd: &OwnedFd, path: &[u8], scope: &Scope) {
+        let rules = self.job.rules;
+        let cache = rules.is_cache_folder(fd, listing);
+        let mut entries = std::mem::take(&mut listing.entries);
+        let mut inside = join(path, b"");
+        let prefix = inside.len();
+        entries.retain(|entry| {
+            let name = listing.name(entry);
+            inside.truncate(prefix);
+            inside.extend_from_slice(name);
+            !rules.excludes(scope, &inside, name, &entry.stat) && (!cache || Rules::is_cache_tag(name))
+        });
+        listing.entries = entries;
+    }
+
+    /// Reads the files of a folder that are not proven unchanged.
+    fn read_files(&self, node: &Node) {
+        let (mut files, mut bytes) = (0, 0);
+        for entry in node.listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::File) {
+            files += 1;
+            bytes += entry.stat.size;
+        }
+        if files == 0 {
+            return;
+        }
+        let share = (SHARE_BYTES * files / bytes.max(1)).clamp(1, MAX_SHARE) as usize;
+        for (group, entries) in node.listing.entries.chunks(GROUP).enumerate() {
+            let read: Vec<Option<Slot>> = entries
+                .par_iter()
+                .with_min_len(share)
+                .map(|entry| (entry.stat.kind == FileKind::File).then(|| self.read_file(node, entry)))
+                .collect();
+            let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            for (slot, read) in slots[group * GROUP..].iter_mut().zip(read) {
+                if let Some(read) = read {
+                    *slot = read;
+                }
+            }
+        }
+    }
+
+    fn read_file(&self, node: &Node, entry: &Listed) -> Slot {
+        let job = self.job;
+        if job.stopped() {
+            return Slot::Skipped;
+        }
+        let name = node.listing.name(entry);
+        match encode::known_file(job, node, entry) {
+            Ok(Some(known)) => return Slot::File(known),
+            Ok(None) => {}
+            Err(error) => {
+                job.fail(error.into());
+                return Slot::Skipped;
+            }
+        }
+        match file::read(job, node.fd.as_fd(), OsStr::from_bytes(name), &entry.stat) {
+            Ok((read, changing)) => {
+                if changing {
+                    count(&job.counts.changing, 1);
+                    node.unsteady.store(true, Ordering::Relaxed);
+                    let path = self.shown(&join(&node.path, name));
+                    job.observer.note(crate::base::observe::Note::Changing { path: &path });
+                } else if read.stat.as_ref().is_some_and(|stat| !stat.same_state(&entry.stat)) {
+                    // It changed after it was listed, and then held still.
+                    node.unsteady.store(true, Ordering::Relaxed);
+                }
+                Slot::File(read)
+            }
+            Err(Unread::File(error)) => {
+                // A file that vanished since is like one that never was.
+                if error.kind() != io::ErrorKind::NotFound {
+                    job.skip(&self.shown(&join(&node.path, name)), &error);
+                }
+                node.unsteady.store(true, Ordering::Relaxed);
+                Slot::Skipped
+            }
+            Err(Unread::Commit(CommitError::Interrupted)) => Slot::Skipped,
+            Err(Unread::Commit(error)) => {
+                job.fail(error);
+                Slot::Skipped
+            }
+        }
+    }
+
+    /// Ends one part of a folder, and with the last of them the folder itself,
+    /// and with that a part of the one above.
+    fn finish_part(&self, mut node: Arc<Node>) {
+        while node.parts.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if self.job.stopped() {
+                return;
+            }
+            let folder = match self.complete(&node) {
+                Ok(folder) => folder,
+                Err(error) => return self.job.fail(error),
+            };
+            match &node.above {
+                None => {
+                    *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
+                    return;
+                }
+                Some((above, slot)) => {
+                    above.put(*slot, Slot::Folder(Box::new(folder)));
+                    let above = Arc::clone(above);
+                    node = above;
+                }
+            }
+        }
+    }
+
+    /// Makes the tree of a folder all of whose folders are done.
+    fn complete(&self, node: &Node) -> Result<Folder, CommitError> {
+        let job = self.job;
+        let full = encode::full_hash(node);
+        if let Some(known) = &node.known {
+            if known.full == full {
+                let files = node.listing.entries.iter().filter(|e| e.stat.kind == FileKind::File);
+                count(&job.counts.unmodified, files.count() as u64);
+                return Ok(Folder { id: known.tree, totals: known.totals });
+            }
+            // A folder below has changed; the files are in the stat cache.
+            self.read_files(node);
+        }
+        let previous = self.previous(node);
+        let folder = encode::folder(job, node, previous, &|name, error| {
+            job.skip(&self.shown(&join(&node.path, name)), error);
+            node.unsteady.store(true, Ordering::Relaxed);
+        })?;
+        let settled = |entry: &Listed| entry.stat.kind != FileKind::File || is_settled(&entry.stat, node.read_at);
+        if !node.unsteady.load(Ordering::Relaxed) && node.listing.entries.iter().all(settled) {
+            let known = KnownFolder {
+                listing: node.listing_hash,
+                full,
+                tree: folder.id,
+                totals: folder.totals,
+            };
+            job.cache.add_folder(node.stat.device, node.stat.inode, &known);
+        }
+        Ok(folder)
+    }
+
+    /// What stood in a folder's place in the commit before.
+    fn previous<'n>(&self, node: &'n Node) -> Option<&'n Previous> {
+        // From the root down to here, without recursion: a path may be long.
+        let mut line = Vec::new();
+        let mut at = node;
+        while at.previous.get().is_none() {
+            line.push(at);
+            match &at.above {
+                Some((above, _)) => at = above,
+                None => break,
+            }
+        }
+        for node in line.into_iter().rev() {
+            node.previous.get_or_init(|| {
+                let tree = match &node.above {
+                    None => self.root.previous,
+                    Some((above, slot)) => {
+                        let name = above.listing.name(&above.listing.entries[*slot]);
+                        above.previous.get()?.as_ref()?.folder(name)
+                    }
+                }?;
+                // What cannot be read is no reason not to make a new commit.
+                Previous::read(self.job.writer.store(), tree).ok()
+            });
+        }
+        node.previous.get()?.as_ref()
+    }
+}
+
+impl Node {
+    fn put(&self, slot: usize, what: Slot) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)[slot] = what;
+    }
+}
+
+/// Opens a folder by name, not through a symlink.
+fn open_folder(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(above, name, flags, Mode::empty())?)
+}
+
+/// Joins two parts of a path inside the snapshot.
+fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
+    joined.extend_from_slice(path);
+    if !path.is_empty() {
+        joined.push(b'/');
+    }
+    joined.extend_from_slice(name);
+    joined
+}
+
+/// Totals of a folder that is not looked into.
+pub(super) const NOTHING: Totals = Totals { files: 0, folders: 0, others: 0, bytes: 0 };
