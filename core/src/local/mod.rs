@@ -1,1 +1,10 @@
-//! local
+//! Layer 4: the user's own files: list them, leave some out, know which have
+//! not changed, read and apply their attributes, write them safely.
+
+pub mod attributes;
+pub mod contain;
+pub mod ignore;
+pub mod owners;
+pub mod scan;
+pub mod stat_cache;
+pub mod write;

@@ -1,1 +1,29 @@
-//! repo
+//! Layer 5: a repository: open it, move its refs, name its commits.
+//!
+//! | module        | what                                                   |
+//! |---------------|--------------------------------------------------------|
+//! | [`config`]    | `config.toml` of a store                               |
+//! | [`open`]      | make a store, open it, find the one above a folder     |
+//! | [`ref_name`]  | names of branches and tags                             |
+//! | [`refs`]      | where they point; compare-and-swap                     |
+//! | [`ref_log`]   | where they pointed before                              |
+//! | [`spec`]      | `HEAD~2`, a prefix, `latest@2026-11-01` → one commit    |
+//! | [`path`]      | `REV:PATH` → one entry, through split trees            |
+//! | [`history`]   | a commit and all before it, newest first               |
+
+pub mod config;
+pub mod history;
+pub mod open;
+pub mod path;
+pub mod ref_log;
+pub mod ref_name;
+pub mod refs;
+pub mod spec;
+
+pub use self::{
+    config::Config,
+    open::{Repo, RepoError},
+    ref_name::RefName,
+    refs::{Change, Head, RefError, Refs},
+    spec::SpecError,
+};

@@ -242,6 +242,14 @@ impl Store {
         Ok(pack)
     }
 
+    /// Opens a pack by name.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when it was merged away, else what is wrong with it.
+    pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
+        PackFile::open(&self.pack_path(id), *id)
+    }
+
     /// The raw bytes of a whole frame. Its checksum is verified, the objects
     /// in it are **not** checked against their ids.
     ///
@@ -383,8 +391,9 @@ fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
     Ok(None)
 }
 
-/// What bytes of a kind hash to; a chunk list cannot be checked by itself.
-pub(super) fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
+/// What the bytes of an object hash to; `None` for a chunk list, which cannot
+/// be checked by itself.
+pub fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
     match kind {
         ObjectKind::Blob => Some(BlobId::of(bytes).object()),
         ObjectKind::Tree => Some(TreeId::of(bytes).object()),

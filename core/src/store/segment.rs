@@ -176,6 +176,17 @@ impl Segment {
         Ok(self.live_place(record))
     }
 
+    /// Number of an object's record.
+    pub(super) fn position(&self, id: &ObjectId) -> Result<Option<u64>, TableError> {
+        match &self.source {
+            Source::File(table) => Ok(table.find(id.as_bytes())?.map(|(at, _)| at)),
+            Source::Memory(records) => {
+                let found = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
+                Ok(found.ok().map(|at| at as u64))
+            }
+        }
+    }
+
     fn live_place(&self, record: &[u8]) -> Option<Place> {
         let place = place(record)?;
         let pack = (*self.numbers.get(place.pack as usize)?)?;

@@ -1,0 +1,341 @@
+//! What a file has beside its content: owner, mode, time, extended attributes.
+//!
+//! Reading serves the scan, applying serves the restore. POSIX ACLs are the
+//! attributes `system.posix_acl_access` and `system.posix_acl_default` and
+//! need no treatment of their own.
+//!
+//! Attributes are applied in the one order that works: the owner first, since
+//! a change of owner clears setuid and file capabilities; then extended
+//! attributes, as long as the file is still writable; then the mode; the time
+//! last. What the system refuses is handed to the caller and does not stop the
+//! rest. A file whose owner could not be set never gets setuid or setgid: the
+//! bits would lend somebody else's rights.
+
+use std::{
+    ffi::CStr,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat,
+        chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, futimens,
+        lgetxattr, llistxattr, removexattr, setxattr, utimensat,
+    },
+    io::Errno,
+};
+
+use crate::{
+    base::{name::EntryName, time::Time},
+    format::tree::Xattr,
+    local::contain::Folder,
+};
+
+/// Most that Linux returns for a list of names or for a value.
+const KERNEL_LIMIT_BYTES: usize = 64 << 10;
+
+/// Whose extended attributes are read.
+#[derive(Clone, Copy, Debug)]
+pub enum XattrTarget<'a> {
+    /// An open file or folder.
+    Fd(BorrowedFd<'a>),
+    /// Whatever has this path; a symbolic link is not followed.
+    Path(&'a Path),
+}
+
+impl XattrTarget<'_> {
+    fn list<'b>(&self, buffer: &'b mut [MaybeUninit<u8>]) -> Result<&'b [u8], Errno> {
+        let (list, _) = match self {
+            Self::Fd(fd) => flistxattr(fd, buffer)?,
+            Self::Path(path) => llistxattr(*path, buffer)?,
+        };
+        Ok(list)
+    }
+
+    fn get<'b>(&self, name: &CStr, buffer: &'b mut [MaybeUninit<u8>]) -> Result<&'b [u8], Errno> {
+        let (value, _) = match self {
+            Self::Fd(fd) => fgetxattr(fd, name, buffer)?,
+            Self::Path(path) => lgetxattr(*path, name, buffer)?,
+        };
+        Ok(value)
+    }
+}
+
+/// Reads all extended attributes, sorted by name. A file system without them
+/// gives none. One system call and no allocation when there are none.
+///
+/// # Errors
+/// As the system says.
+pub fn read_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
+    let mut small = [MaybeUninit::uninit(); 1024];
+    let mut large;
+    let names = match target.list(&mut small) {
+        Ok([]) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+        Err(Errno::RANGE) => {
+            large = vec![MaybeUninit::uninit(); KERNEL_LIMIT_BYTES];
+            target.list(&mut large)?
+        }
+        other => other?,
+    };
+    let mut xattrs = Vec::new();
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if let Some(value) = read_xattr(target, name)? {
+            xattrs.push(Xattr { name: name.to_bytes().into(), value });
+        }
+    }
+    xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(xattrs)
+}
+
+/// A value; `None` when the attribute is gone, or only listed.
+fn read_xattr(target: XattrTarget<'_>, name: &CStr) -> io::Result<Option<Box<[u8]>>> {
+    let mut small = [MaybeUninit::uninit(); 1024];
+    let value = match target.get(name, &mut small) {
+        Err(Errno::RANGE) => {
+            let mut large = vec![MaybeUninit::uninit(); KERNEL_LIMIT_BYTES];
+            target.get(name, &mut large).map(Into::into)
+        }
+        other => other.map(Into::into),
+    };
+    match value {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether an attribute that a snapshot lacks is removed from the file. Others
+/// (`security.*`, `trusted.*`) are the system's own and stay.
+pub fn is_users_own(name: &[u8]) -> bool {
+    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+}
+
+/// What attributes are applied to.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// A file or folder, open for reading or writing.
+    Fd(BorrowedFd<'a>),
+    /// An entry that is not a symbolic link, and is not opened.
+    Entry(&'a Folder, &'a EntryName),
+    /// A symbolic link.
+    Symlink(&'a Folder, &'a EntryName),
+}
+
+/// What happens to attributes that the file has and the snapshot lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// There are none, or they stay.
+    Keep,
+    /// Those that [`is_users_own`] are removed.
+    Remove,
+}
+
+/// What is to be applied; `None` leaves a thing as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// User and group number.
+    pub owner: Option<(u32, u32)>,
+    /// The 12 mode bits; of no meaning for symbolic links.
+    pub mode: Option<u16>,
+    /// Time of modification.
+    pub mtime: Option<Time>,
+    /// Extended attributes.
+    pub xattrs: &'a [Xattr],
+    /// What to do about others.
+    pub extra: Extra,
+}
+
+/// Receives what could not be applied: its name, and why.
+pub type Refused<'a> = dyn FnMut(&'static str, io::Error) + 'a;
+
+/// Applies what `attributes` holds.
+pub fn apply(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
+    let mut owned = true;
+    if let Some((uid, gid)) = attributes.owner
+        && let Err(error) = set_owner(target, uid, gid)
+    {
+        owned = false;
+        refused("owner", error);
+    }
+    let pinned = Pinned::new(target, attributes);
+    if !attributes.xattrs.is_empty() || attributes.extra == Extra::Remove {
+        apply_xattrs(&pinned, attributes, refused);
+    }
+    if let Some(mode) = attributes.mode.filter(|_| !matches!(target, Target::Symlink(..))) {
+        let lent = if owned { 0 } else { mode & 0o6000 };
+        if lent != 0 {
+            refused("setuid or setgid bit", Errno::PERM.into());
+        }
+        if let Err(error) = pinned.set_mode(mode & !lent) {
+            refused("mode", error);
+        }
+    }
+    if let Some(mtime) = attributes.mtime
+        && let Err(error) = set_mtime(target, mtime)
+    {
+        refused("modification time", error);
+    }
+}
+
+fn set_owner(target: Target<'_>, uid: u32, gid: u32) -> io::Result<()> {
+    let change = |uid: Option<Uid>, gid: Option<Gid>| match target {
+        Target::Fd(fd) => fchown(fd, uid, gid),
+        Target::Entry(folder, name) | Target::Symlink(folder, name) => {
+            chownat(folder, name.as_os_str(), uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+        }
+    };
+    // All ones means "leave it" to the system and is nobody's number.
+    let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
+    let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
+    match change(uid, gid) {
+        Err(Errno::PERM) => {
+            // Without privilege one may still give a file to a group of one's own.
+            let _ = change(None, gid);
+            Err(Errno::PERM.into())
+        }
+        done => Ok(done?),
+    }
+}
+
+fn set_mtime(target: Target<'_>, mtime: Time) -> io::Result<()> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: i64::from(mtime.nanos) as _ },
+    };
+    Ok(match target {
+        Target::Fd(fd) => futimens(fd, &times)?,
+        Target::Entry(folder, name) | Target::Symlink(folder, name) => {
+            utimensat(folder, name.as_os_str(), &times, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+    })
+}
+
+/// A target for the calls that take a descriptor or a path that is followed.
+enum Pinned<'a> {
+    Fd(BorrowedFd<'a>),
+    /// `/proc/self/fd/N` of an `O_PATH` descriptor: leads to that very file,
+    /// whatever has its name by now.
+    Path(PathBuf, #[expect(dead_code, reason = "keeps the number in use")] OwnedFd),
+    /// Could not be opened, or need not be.
+    None(Option<Errno>),
+}
+
+impl<'a> Pinned<'a> {
+    fn new(target: Target<'a>, attributes: &Attributes<'_>) -> Self {
+        let has_mode = attributes.mode.is_some();
+        let has_xattrs = !attributes.xattrs.is_empty() || attributes.extra == Extra::Remove;
+        let (folder, name) = match target {
+            Target::Fd(fd) => return Self::Fd(fd),
+            Target::Entry(folder, name) if has_mode || has_xattrs => (folder, name),
+            Target::Symlink(folder, name) if has_xattrs => (folder, name),
+            _ => return Self::None(None),
+        };
+        match folder.pin(name) {
+            Ok(fd) => Self::Path(PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())), fd),
+            Err(error) => Self::None(Errno::from_io_error(&error)),
+        }
+    }
+
+    fn set_mode(&self, mode: u16) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(u32::from(mode));
+        Ok(match self {
+            Self::Fd(fd) => fchmod(fd, mode)?,
+            Self::Path(path, _) => chmodat(CWD, path.as_path(), mode, AtFlags::empty())?,
+            Self::None(error) => return Err(error.unwrap_or(Errno::BADF).into()),
+        })
+    }
+
+    fn xattrs(&self) -> io::Result<Vec<Xattr>> {
+        match self {
+            Self::Fd(fd) => read_xattrs(XattrTarget::Fd(*fd)),
+            Self::Path(path, _) => {
+                // The link in /proc is followed by its trailing slash-dot only for
+                // folders, so the list is asked for by a call that follows.
+                read_followed(path)
+            }
+            Self::None(error) => Err(error.unwrap_or(Errno::BADF).into()),
+        }
+    }
+
+    fn set_xattr(&self, xattr: &Xattr) -> io::Result<()> {
+        let flags = XattrFlags::empty();
+        Ok(match self {
+            Self::Fd(fd) => fsetxattr(fd, &*xattr.name, &xattr.value, flags)?,
+            Self::Path(path, _) => setxattr(path.as_path(), &*xattr.name, &xattr.value, flags)?,
+            Self::None(error) => return Err(error.unwrap_or(Errno::BADF).into()),
+        })
+    }
+
+    fn remove_xattr(&self, name: &[u8]) -> io::Result<()> {
+        Ok(match self {
+            Self::Fd(fd) => fremovexattr(fd, name)?,
+            Self::Path(path, _) => removexattr(path.as_path(), name)?,
+            Self::None(error) => return Err(error.unwrap_or(Errno::BADF).into()),
+        })
+    }
+}
+
+/// Extended attributes of what an entry of `/proc/self/fd` leads to.
+fn read_followed(path: &Path) -> io::Result<Vec<Xattr>> {
+    let mut names = vec![0; KERNEL_LIMIT_BYTES];
+    let len = match rustix::fs::listxattr(path, &mut *names) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,
+        other => other?,
+    };
+    let mut xattrs = Vec::new();
+    let mut value = vec![0; if len > 0 { KERNEL_LIMIT_BYTES } else { 0 }];
+    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        match rustix::fs::getxattr(path, name, &mut *value) {
+            Ok(len) => xattrs.push(Xattr { name: name.into(), value: value[..len].into() }),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(xattrs)
+}
+
+/// The extended attributes of an entry of any kind, sorted by name.
+///
+/// # Errors
+/// As the system says.
+pub fn read_entry_xattrs(folder: &Folder, name: &EntryName) -> io::Result<Vec<Xattr>> {
+    let fd = folder.pin(name)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let mut xattrs = read_followed(&path)?;
+    xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(xattrs)
+}
+
+fn apply_xattrs(pinned: &Pinned<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
+    const WHAT: &str = "extended attribute";
+    let wanted = attributes.xattrs;
+    let mut present = Vec::new();
+    if attributes.extra == Extra::Remove {
+        match pinned.xattrs() {
+            Ok(xattrs) => present = xattrs,
+            Err(error) => return refused(WHAT, error),
+        }
+        for extra in &present {
+            let is_wanted = wanted.iter().any(|xattr| xattr.name == extra.name);
+            if !is_wanted
+                && is_users_own(&extra.name)
+                && let Err(error) = pinned.remove_xattr(&extra.name)
+            {
+                refused(WHAT, error);
+            }
+        }
+    }
+    for xattr in wanted.iter().filter(|xattr| !present.contains(xattr)) {
+        if let Err(error) = pinned.set_xattr(xattr) {
+            let what = if xattr.name.starts_with(b"system.posix_acl_") { "ACL" } else { WHAT };
+            refused(what, error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

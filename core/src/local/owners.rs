@@ -1,0 +1,105 @@
+//! User and group numbers ⇄ names, each asked of the system once.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use crate::format::tree::Owner;
+
+/// What decides whom a restored file belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ids {
+    /// The name, when this system knows it; else the number.
+    #[default]
+    ByName,
+    /// The number; names are neither looked up nor recorded.
+    Numeric,
+}
+
+/// A cache of owners. All methods may be called from several threads at once.
+#[derive(Debug, Default)]
+pub struct Owners {
+    ids: Ids,
+    by_numbers: RwLock<HashMap<(u32, u32), Arc<Owner>>>,
+    by_owner: RwLock<HashMap<Owner, (u32, u32)>>,
+}
+
+impl Owners {
+    /// An empty cache.
+    pub fn new(ids: Ids) -> Self {
+        Self { ids, ..Self::default() }
+    }
+
+    /// The owner with these numbers; one `Arc` for one pair.
+    pub fn of(&self, uid: u32, gid: u32) -> Arc<Owner> {
+        let known = self.by_numbers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owner) = known.get(&(uid, gid)) {
+            return Arc::clone(owner);
+        }
+        drop(known);
+        let owner = self.look_up(uid, gid);
+        let mut known = self.by_numbers.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(known.entry((uid, gid)).or_insert_with(|| Arc::new(owner)))
+    }
+
+    /// The numbers that `owner` has on this system.
+    pub fn resolve(&self, owner: &Owner) -> (u32, u32) {
+        if self.ids == Ids::Numeric {
+            return (owner.uid, owner.gid);
+        }
+        let known = self.by_owner.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(numbers) = known.get(owner) {
+            return *numbers;
+        }
+        drop(known);
+        let user = named(&owner.user).and_then(uzers::get_user_by_name);
+        let group = named(&owner.group).and_then(uzers::get_group_by_name);
+        let numbers =
+            (user.map_or(owner.uid, |user| user.uid()), group.map_or(owner.gid, |group| group.gid()));
+        let mut known = self.by_owner.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(owner.clone(), numbers);
+        numbers
+    }
+
+    fn look_up(&self, uid: u32, gid: u32) -> Owner {
+        if self.ids == Ids::Numeric {
+            return Owner { uid, gid, ..Owner::default() };
+        }
+        let user = uzers::get_user_by_uid(uid).map(|user| user.name().as_bytes().into());
+        let group = uzers::get_group_by_gid(gid).map(|group| group.name().as_bytes().into());
+        Owner { uid, gid, user: user.unwrap_or_default(), group: group.unwrap_or_default() }
+    }
+}
+
+/// The name as the system takes it; a C string cannot hold NUL.
+fn named(name: &[u8]) -> Option<&OsStr> {
+    (!name.is_empty() && !name.contains(&0)).then(|| OsStr::from_bytes(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pair_of_numbers_is_one_owner() {
+        let owners = Owners::default();
+        let root = owners.of(0, 0);
+        assert_eq!((&*root.user, &*root.group), (&b"root"[..], &b"root"[..]));
+        assert!(Arc::ptr_eq(&root, &owners.of(0, 0)));
+        let nobody = owners.of(3_999_999_999, 3_999_999_998);
+        assert_eq!((&*nobody.user, &*nobody.group), (&b""[..], &b""[..]));
+    }
+
+    #[test]
+    fn a_name_wins_over_a_number_unless_told_otherwise() {
+        let owner = Owner { uid: 4242, gid: 4343, user: (*b"root").into(), group: (*b"no such").into() };
+        assert_eq!(Owners::default().resolve(&owner), (0, 4343));
+        assert_eq!(Owners::default().resolve(&owner), (0, 4343));
+        assert_eq!(Owners::new(Ids::Numeric).resolve(&owner), (4242, 4343));
+        let odd = Owner { user: (*b"a\0b").into(), ..owner };
+        assert_eq!(Owners::default().resolve(&odd), (4242, 4343));
+    }
+}

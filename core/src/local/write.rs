@@ -1,0 +1,329 @@
+//! Writing a file: whole or not at all.
+//!
+//! A [`Draft`] is a file under a temporary name in the folder it belongs to.
+//! Content and attributes go into the draft, then it takes its name in one
+//! step. A draft that is dropped before that removes itself; one that outlives
+//! its process is removed by the next restore into the folder ([`sweep`]).
+//!
+//! Nothing is synced: a restore can be run again, and finds out by hashing what
+//! is missing.
+//!
+//! A small file costs five system calls: create, write, set the time, close,
+//! rename. Owner and mode are set only when they are not what a new file gets
+//! anyway, see [`Inherited`].
+
+use std::{
+    fs::File,
+    hash::{BuildHasher, Hasher, RandomState},
+    io::{self, Write},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rustix::fs::{FileType, fstat, ftruncate};
+
+use crate::{
+    base::{name::EntryName, time::Time},
+    format::tree::Xattr,
+    local::{
+        attributes::{Attributes, Extra, Refused, Target, XattrTarget, apply, read_xattrs},
+        contain::{Folder, Listing, Renamed},
+    },
+};
+
+/// How every temporary name starts; 16 hex digits follow.
+pub const TEMPORARY_PREFIX: &[u8] = b".snap-tmp-";
+
+/// Zeros that are worth a hole: a block of most file systems.
+const HOLE_BYTES: usize = 4096;
+
+/// Bytes from which a hole is looked for at once.
+static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
+
+/// What a new file gets in a folder, found out once by making one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// Its user.
+    pub uid: u32,
+    /// Its group, which the folder or the mount may decide.
+    pub gid: u32,
+    /// Mode bits that are taken away.
+    pub umask: u16,
+}
+
+impl Inherited {
+    /// Makes a file in `folder`, looks at it and removes it. `None` when new
+    /// files get an access control list there, so that each must be looked at.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn probe(folder: &Folder) -> io::Result<Option<Self>> {
+        // A file with a name would change the folder's time.
+        let draft;
+        let nameless = folder.create_nameless(0o777);
+        let fd = match &nameless {
+            Ok(fd) => fd.as_fd(),
+            Err(_) => {
+                draft = Draft::create(folder, 0o777)?;
+                draft.file.as_fd()
+            }
+        };
+        let stat = fstat(fd)?;
+        let has_acl = read_xattrs(XattrTarget::Fd(fd))?
+            .iter()
+            .any(|xattr| xattr.name.starts_with(b"system.posix_acl_"));
+        let umask = u16::try_from(0o777 & !stat.st_mode).unwrap_or(0o777);
+        Ok((!has_acl).then_some(Self { uid: stat.st_uid, gid: stat.st_gid, umask }))
+    }
+}
+
+/// Whether a file may take the place of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The name must be free.
+    New,
+    /// Whatever has the name goes, unless it is a folder.
+    Replace,
+}
+
+/// A file to be written, without its content.
+#[derive(Clone, Copy, Debug)]
+pub struct FileSpec<'a> {
+    /// Its name.
+    pub name: &'a EntryName,
+    /// User and group number, when they are to be set.
+    pub owner: Option<(u32, u32)>,
+    /// The 12 mode bits.
+    pub mode: u16,
+    /// Time of modification.
+    pub mtime: Option<Time>,
+    /// Extended attributes.
+    pub xattrs: &'a [Xattr],
+    /// Whether zeros become holes.
+    pub sparse: bool,
+    /// What a new file gets here, when that is known.
+    pub inherited: Option<Inherited>,
+    /// Whether it may replace something.
+    pub placement: Placement,
+}
+
+impl FileSpec<'_> {
+    /// Whether the system gives a new file everything but its time.
+    fn is_plain(&self) -> bool {
+        let Some(inherited) = self.inherited else { return false };
+        self.xattrs.is_empty()
+            && self.mode & (inherited.umask | 0o7000) == 0
+            && self.owner.is_none_or(|owner| owner == (inherited.uid, inherited.gid))
+    }
+
+    /// Starts the file under a temporary name. Until owner and attributes are
+    /// set nobody else may read it.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn start<'f>(&self, folder: &'f Folder) -> io::Result<Draft<'f>> {
+        let mut draft = Draft::create(folder, if self.is_plain() { self.mode } else { 0o600 })?;
+        draft.sparse = self.sparse;
+        Ok(draft)
+    }
+
+    /// Applies the attributes and gives the file its name.
+    ///
+    /// # Errors
+    /// As the system says; the draft is then removed.
+    pub fn finish(&self, draft: Draft<'_>, refused: &mut Refused<'_>) -> io::Result<Renamed> {
+        draft.end_holes()?;
+        let owner = self.owner.filter(|owner| {
+            self.inherited.is_none_or(|inherited| *owner != (inherited.uid, inherited.gid))
+        });
+        let attributes = Attributes {
+            owner,
+            mode: (!self.is_plain()).then_some(self.mode),
+            mtime: self.mtime,
+            xattrs: self.xattrs,
+            extra: if self.inherited.is_none() { Extra::Remove } else { Extra::Keep },
+        };
+        apply(Target::Fd(draft.file.as_fd()), &attributes, refused);
+        draft.place(self.name, self.placement)
+    }
+
+    /// Writes the whole file.
+    ///
+    /// # Errors
+    /// As the system says; nothing is left behind then.
+    pub fn write(
+        &self,
+        folder: &Folder,
+        bytes: &[u8],
+        refused: &mut Refused<'_>,
+    ) -> io::Result<Renamed> {
+        let mut draft = self.start(folder)?;
+        draft.write(bytes)?;
+        self.finish(draft, refused)
+    }
+}
+
+/// A file under a temporary name; gone when dropped.
+#[derive(Debug)]
+pub struct Draft<'f> {
+    folder: &'f Folder,
+    temporary: EntryName,
+    file: File,
+    bytes: u64,
+    sparse: bool,
+    placed: bool,
+}
+
+impl<'f> Draft<'f> {
+    fn create(folder: &'f Folder, mode: u16) -> io::Result<Self> {
+        loop {
+            let temporary = temporary_name();
+            match folder.create_file(&temporary, mode) {
+                Ok(fd) => {
+                    let file = File::from(fd);
+                    return Ok(Self {
+                        folder,
+                        temporary,
+                        file,
+                        bytes: 0,
+                        sparse: false,
+                        placed: false,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The file, for what needs a descriptor.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Appends `bytes`; in a sparse file zeros are left out.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.sparse { self.write_sparse(bytes)? } else { self.file.write_all(bytes)? }
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn write_sparse(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut at = 0;
+        let mut data: Option<usize> = None;
+        while at < bytes.len() {
+            let offset = self.bytes + at as u64;
+            let to_boundary = HOLE_BYTES - (offset % HOLE_BYTES as u64) as usize;
+            let len = to_boundary.min(bytes.len() - at);
+            let is_zero = bytes[at..at + len] == ZEROS[..len];
+            match (is_zero, data) {
+                (true, Some(start)) => {
+                    self.file.write_all_at(&bytes[start..at], self.bytes + start as u64)?;
+                    data = None;
+                }
+                (false, None) => data = Some(at),
+                _ => {}
+            }
+            at += len;
+        }
+        match data {
+            Some(start) => self.file.write_all_at(&bytes[start..], self.bytes + start as u64),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a sparse file its length, should it end with a hole.
+    fn end_holes(&self) -> io::Result<()> {
+        if self.sparse {
+            ftruncate(&self.file, self.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what is in the file for what was written, after its content came
+    /// from elsewhere.
+    pub fn adopt(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+
+    /// Throws away what was written.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.bytes = 0;
+        io::Seek::rewind(&mut self.file)?;
+        Ok(ftruncate(&self.file, 0)?)
+    }
+
+    fn place(mut self, name: &EntryName, placement: Placement) -> io::Result<Renamed> {
+        let renamed = match placement {
+            Placement::New => self.folder.rename_new(&self.temporary, name)?,
+            Placement::Replace => {
+                self.folder.replace(&self.temporary, name)?;
+                Renamed::Done
+            }
+        };
+        self.placed = renamed == Renamed::Done;
+        Ok(renamed)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.placed {
+            // Should this fail, the next restore sweeps it.
+            let _ = self.folder.remove(&self.temporary);
+        }
+    }
+}
+
+/// A name that no other process comes up with.
+pub fn temporary_name() -> EntryName {
+    static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // An odd factor keeps the names apart and spreads them.
+    let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut name = [0; TEMPORARY_PREFIX.len() + 16];
+    name[..TEMPORARY_PREFIX.len()].copy_from_slice(TEMPORARY_PREFIX);
+    let digits = START.wrapping_add(count).to_be_bytes();
+    hex::encode_to_slice(digits, &mut name[TEMPORARY_PREFIX.len()..]).expect("16 digits for 8 bytes");
+    EntryName::new(&name).expect("no slash and no NUL in it")
+}
+
+/// Whether a name is one that [`temporary_name`] makes.
+pub fn is_temporary(name: &[u8]) -> bool {
+    name.strip_prefix(TEMPORARY_PREFIX).is_some_and(|digits| {
+        digits.len() == 16 && digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// Removes drafts that a killed restore left in `folder`: files with a
+/// temporary name that nothing has touched since `before`.
+///
+/// # Errors
+/// As the system says.
+pub fn sweep(folder: &Folder, listing: &Listing, before: Time) -> io::Result<()> {
+    for (name, _) in listing.iter().filter(|(name, _)| is_temporary(name)) {
+        let Ok(name) = EntryName::new(name) else { continue };
+        let Some(stat) = folder.stat(&name)? else { continue };
+        let changed = Time { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if matches!(kind, FileType::RegularFile | FileType::Symlink) && changed < before {
+            folder.remove(&name)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use super::*;
+use crate::local::contain::{FolderPath, Root};
+
+fn name(text: &str) -> EntryName {
+    EntryName::new(text.as_bytes()).unwrap()
+}
+
+fn spec(name: &EntryName) -> FileSpec<'_> {
+    FileSpec {
+        name,
+        owner: None,
+        mode: 0o644,
+        mtime: Some(Time { secs: 1_000_000_000, nanos: 123_456_789 }),
+        xattrs: &[],
+        sparse: false,
+        inherited: None,
+        placement: Placement::New,
+    }
+}
+
+fn with_folder(test: impl FnOnce(&std::path::Path, &Folder)) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    test(dir.path(), &root.folder(&FolderPath::top()).unwrap());
+}
+
+fn no_refusal() -> impl FnMut(&'static str, io::Error) {
+    |what, error| panic!("{what}: {error}")
+}
+
+#[test]
+fn a_file_appears_whole_with_its_attributes() {
+    with_folder(|dir, folder| {
+        let inherited = Inherited::probe(folder).unwrap();
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 0, "the probe is gone");
+        for (text, mode, inherited) in
+            [("a", 0o644, inherited), ("b", 0o4755, inherited), ("c", 0o777, None), ("d", 0, inherited)]
+        {
+            let name = name(text);
+            let spec = FileSpec { mode, inherited, ..spec(&name) };
+            assert_eq!(spec.write(folder, b"content", &mut no_refusal()).unwrap(), Renamed::Done);
+            let meta = fs_err::metadata(dir.join(text)).unwrap();
+            assert_eq!(meta.mode() & 0o7777, u32::from(mode), "{text}");
+            assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000_000, 123_456_789));
+        }
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 4);
+    });
+}
+
+#[test]
+fn a_name_that_is_taken_is_left_alone_unless_it_may_be_replaced() {
+    with_folder(|dir, folder| {
+        fs_err::write(dir.join("secret"), "mine").unwrap();
+        symlink("secret", dir.join("f")).unwrap();
+        let f = name("f");
+        let new = spec(&f);
+        assert_eq!(new.write(folder, b"x", &mut no_refusal()).unwrap(), Renamed::Taken);
+        let replacing = FileSpec { placement: Placement::Replace, ..new };
+        assert_eq!(replacing.write(folder, b"x", &mut no_refusal()).unwrap(), Renamed::Done);
+        assert!(fs_err::symlink_metadata(dir.join("f")).unwrap().is_file());
+        assert_eq!(fs_err::read(dir.join("secret")).unwrap(), b"mine");
+        folder.make_folder(&name("d"), 0o700).unwrap();
+        let d = name("d");
+        let onto_folder = FileSpec { name: &d, ..replacing };
+        assert!(onto_folder.write(folder, b"x", &mut no_refusal()).is_err());
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 3, "no draft is left");
+    });
+}
+
+#[test]
+fn zeros_become_holes_however_they_are_cut() {
+    with_folder(|dir, folder| {
+        let mut content = vec![0; 1 << 20];
+        content[4096..4100].copy_from_slice(b"data");
+        content[300_000..300_500].fill(7);
+        for cut in [1 << 20, 4096, 1000, 65_537] {
+            let f = name("f");
+            let sparse = FileSpec { sparse: true, placement: Placement::Replace, ..spec(&f) };
+            let mut draft = sparse.start(folder).unwrap();
+            content.chunks(cut).for_each(|piece| draft.write(piece).unwrap());
+            sparse.finish(draft, &mut no_refusal()).unwrap();
+            assert_eq!(fs_err::read(dir.join("f")).unwrap(), content);
+            let blocks = fs_err::metadata(dir.join("f")).unwrap().blocks();
+            assert!(blocks * 512 <= 16 << 10, "{cut}: {blocks} blocks");
+        }
+    });
+}
+
+#[test]
+fn a_draft_that_is_dropped_is_gone() {
+    with_folder(|dir, folder| {
+        let f = name("f");
+        let mut draft = spec(&f).start(folder).unwrap();
+        draft.write(b"half").unwrap();
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 1);
+        drop(draft);
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_draft_that_was_cleared_starts_again() {
+    with_folder(|dir, folder| {
+        let f = name("f");
+        let mut draft = spec(&f).start(folder).unwrap();
+        draft.write(b"a wrong start").unwrap();
+        draft.clear().unwrap();
+        draft.write(b"right").unwrap();
+        spec(&f).finish(draft, &mut no_refusal()).unwrap();
+        assert_eq!(fs_err::read(dir.join("f")).unwrap(), b"right");
+    });
+}
+
+#[test]
+fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
+    with_folder(|dir, folder| {
+        for name in [".snap-tmp-0123456789abcdef", ".snap-tmp-short", ".snap-tmp-0123456789ABCDEF"] {
+            fs_err::write(dir.join(name), "x").unwrap();
+        }
+        sweep(folder, &folder.list().unwrap(), Time { secs: 0, nanos: 0 }).unwrap();
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 3, "it was not there before 1970");
+        sweep(folder, &folder.list().unwrap(), Time { secs: i64::MAX, nanos: 0 }).unwrap();
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 2);
+    });
+    assert!(is_temporary(temporary_name().as_bytes()));
+}
+
+#[test]
+fn a_full_disk_leaves_no_draft() {
+    // A limit on file size fails a write in the middle as a full disk does, but
+    // for the whole process; /dev/full cannot be a draft. So: a draft on a
+    // descriptor that takes no more.
+    with_folder(|dir, folder| {
+        let f = name("f");
+        let mut draft = spec(&f).start(folder).unwrap();
+        draft.file = File::from(rustix::fs::open(
+            "/dev/full",
+            rustix::fs::OFlags::WRONLY,
+            rustix::fs::Mode::empty(),
+        ).unwrap());
+        let error = draft.write(b"x").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        drop(draft);
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 0);
+    });
+}

@@ -1,0 +1,195 @@
+//! `list`: entries of a folder in a snapshot, or of all below it.
+//!
+//! Entries are handed out as they are met, folder before content, each folder
+//! in the order of its name bytes. What is held is one node for each level of
+//! folders and of nodes in split ones, never a whole listing, and the walk
+//! keeps its own stack, so a deep tree cannot overflow that of the thread.
+
+use std::io;
+
+use crate::{
+    base::{id::TreeId, kind::ErrorKind, limits, observe::Observer},
+    format::tree::{Child, Entry, Kind, Node},
+    store::{Store, StoreError},
+};
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// The entries of the folder itself.
+    #[default]
+    Folder,
+    /// Everything below it.
+    All,
+}
+
+/// How much was listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Entries handed out.
+    pub entries: u64,
+}
+
+/// Why a listing ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// Folders are nested deeper than [`limits::DEPTH`].
+    #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
+    TooDeep {
+        /// The folder that is too deep.
+        path: String,
+    },
+    /// A tree cannot be read.
+    #[error("cannot list `{path}`")]
+    Tree {
+        /// The folder.
+        path: String,
+        /// Why.
+        source: Box<StoreError>,
+    },
+    /// A node of a split directory is not where a writer puts one.
+    #[error("the tree of `{path}` is damaged: its nodes are not in levels")]
+    Levels {
+        /// The folder.
+        path: String,
+    },
+    /// The receiver of the entries failed.
+    #[error("cannot write the listing")]
+    Output(#[from] io::Error),
+    /// The user asked to stop.
+    #[error("stopped")]
+    Interrupted,
+}
+
+impl ListError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::TooDeep { .. } | Self::Levels { .. } => ErrorKind::Damaged,
+            Self::Tree { source, .. } => source.kind(),
+            Self::Output(source) => ErrorKind::of_io(source),
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Receives each entry with its path; an error of it ends the walk.
+pub type Each<'a> = &'a mut dyn FnMut(&[u8], &Entry) -> io::Result<()>;
+
+/// Lists what is in the folder `tree`, whose own path is `prefix` (empty for
+/// the root).
+///
+/// # Errors
+/// [`ListError`]; what was handed out before stands.
+pub fn run(
+    store: &Store,
+    (tree, prefix): (TreeId, &[u8]),
+    depth: Depth,
+    observer: &dyn Observer,
+    each: Each<'_>,
+) -> Result<Outcome, ListError> {
+    let mut walk = Walk { store, path: prefix.to_vec(), stack: Vec::new(), folders: 0 };
+    let mut outcome = Outcome::default();
+    walk.enter(tree, Level::Any, prefix.len())?;
+    while let Some((entry, path_bytes)) = walk.next()? {
+        if observer.cancelled() {
+            return Err(ListError::Interrupted);
+        }
+        each(&walk.path, &entry)?;
+        outcome.entries += 1;
+        match entry.kind {
+            Kind::Folder { id } if depth == Depth::All => {
+                walk.folders += 1;
+                if walk.folders > limits::DEPTH {
+                    return Err(ListError::TooDeep { path: walk.shown() });
+                }
+                walk.enter(id, Level::Any, walk.path.len())?;
+            }
+            _ => walk.path.truncate(path_bytes),
+        }
+    }
+    Ok(outcome)
+}
+
+/// What level a node must have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// Topmost node of a folder.
+    Any,
+    /// Below another node.
+    Exactly(u8),
+}
+
+/// The rest of a node on the way down.
+enum Rest {
+    Entries(std::vec::IntoIter<Entry>),
+    Children(std::vec::IntoIter<Child>, u8),
+}
+
+struct Frame {
+    rest: Rest,
+    /// Length of the folder's own path.
+    path_bytes: usize,
+    /// Whether the folder ends with this frame.
+    is_top: bool,
+}
+
+struct Walk<'a> {
+    store: &'a Store,
+    path: Vec<u8>,
+    stack: Vec<Frame>,
+    folders: usize,
+}
+
+impl Walk<'_> {
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    fn enter(&mut self, id: TreeId, level: Level, path_bytes: usize) -> Result<(), ListError> {
+        let node = self.store.tree(&id);
+        let node =
+            node.map_err(|error| ListError::Tree { path: self.shown(), source: Box::new(error) })?;
+        let (found, rest) = match node {
+            Node::Leaf { entries, .. } => (0, Rest::Entries(entries.into_iter())),
+            Node::Inner { level, children, .. } => {
+                (level, Rest::Children(children.into_iter(), level))
+            }
+        };
+        if level != Level::Any && level != Level::Exactly(found) {
+            return Err(ListError::Levels { path: self.shown() });
+        }
+        self.stack.push(Frame { rest, path_bytes, is_top: level == Level::Any });
+        Ok(())
+    }
+
+    /// The next entry, with [`Walk::path`] set to its own; and how long the
+    /// path of its folder is.
+    fn next(&mut self) -> Result<Option<(Entry, usize)>, ListError> {
+        while let Some(frame) = self.stack.last_mut() {
+            let path_bytes = frame.path_bytes;
+            self.path.truncate(path_bytes);
+            let step = match &mut frame.rest {
+                Rest::Entries(entries) => entries.next().map(Ok),
+                Rest::Children(children, level) => children.next().map(|c| Err((c.id, *level - 1))),
+            };
+            match step {
+                Some(Ok(entry)) => {
+                    if !self.path.is_empty() {
+                        self.path.push(b'/');
+                    }
+                    self.path.extend_from_slice(entry.name.as_bytes());
+                    return Ok(Some((entry, path_bytes)));
+                }
+                Some(Err((id, level))) => self.enter(id, Level::Exactly(level), path_bytes)?,
+                None => {
+                    let ended = self.stack.pop();
+                    let left_folder = ended.is_some_and(|frame| frame.is_top);
+                    self.folders = self.folders.saturating_sub(usize::from(left_folder));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,129 @@
+//! Why a restore failed, or could not restore everything.
+
+use std::path::PathBuf;
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        kind::ErrorKind,
+        limits,
+    },
+    ops::restore::Outcome,
+    store::StoreError,
+};
+
+/// Why a restore failed, or could not restore everything.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// Entries are there and differ. Nothing was written.
+    #[error("{}", counted(*count, first, "differs from the snapshot", "differ from the snapshot"))]
+    Differs {
+        /// The first of them, relative to the target.
+        first: Vec<PathBuf>,
+        /// How many there are.
+        count: u64,
+    },
+
+    /// Folders with something in them stand where something else belongs.
+    /// Everything else was restored.
+    #[error("{}", counted(*count, first, "is a folder that is not empty", "are folders that are not empty"))]
+    Blocked {
+        /// The first of them, relative to the target.
+        first: Vec<PathBuf>,
+        /// How many there are.
+        count: u64,
+    },
+
+    /// Stored objects are damaged or missing. Everything else was restored.
+    #[error("{} could not be restored: {}", files(*count), list(entries.iter().map(ToString::to_string), *count))]
+    Damaged {
+        /// The first of them.
+        entries: Vec<DamagedEntry>,
+        /// How many there are.
+        count: u64,
+        /// What was done.
+        outcome: Box<Outcome>,
+    },
+
+    /// A folder lies deeper than any tree may go.
+    #[error("{} lies more than {} folders deep", path.display(), limits::DEPTH)]
+    TooDeep {
+        /// Which.
+        path: PathBuf,
+    },
+
+    /// An include or exclude pattern makes no sense.
+    #[error("`{pattern}` is not a pattern")]
+    Pattern {
+        /// As it was given.
+        pattern: String,
+        /// What is wrong with it.
+        source: ignore::Error,
+    },
+
+    /// The user asked to stop.
+    #[error("the restore was interrupted")]
+    Interrupted,
+
+    /// No threads could be started.
+    #[error("cannot start threads")]
+    Threads(#[source] rayon::ThreadPoolBuildError),
+
+    /// The file system refused.
+    #[error(transparent)]
+    Io(#[from] PathError),
+
+    /// The store could not be read, for another reason than damage.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl RestoreError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Differs { .. } | Self::Blocked { .. } => ErrorKind::Exists,
+            Self::Damaged { .. } => ErrorKind::Damaged,
+            Self::TooDeep { .. } => ErrorKind::Unsupported,
+            Self::Pattern { .. } => ErrorKind::Invalid,
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Threads(_) => ErrorKind::Unavailable,
+            Self::Io(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+        }
+    }
+}
+
+/// An entry that could not be restored because of what it is stored as.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {}", path.display(), source)]
+pub struct DamagedEntry {
+    /// The entry, relative to the target.
+    pub path: PathBuf,
+    /// What is damaged.
+    pub object: ObjectId,
+    /// Where it lies, as far as the store knows.
+    pub pack: Option<PackId>,
+    /// How it shows.
+    pub source: StoreError,
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}
+
+fn list(shown: impl ExactSizeIterator<Item = String>, count: u64) -> String {
+    let more = count.saturating_sub(shown.len() as u64);
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+fn counted(count: u64, first: &[PathBuf], one: &str, many: &str) -> String {
+    let list = list(first.iter().map(|path| path.display().to_string()), count);
+    format!("{list} {}", if count == 1 { one } else { many })
+}

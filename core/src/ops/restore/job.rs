@@ -1,0 +1,253 @@
+//! What all parts of one restore share.
+
+use std::{
+    collections::HashSet,
+    io,
+    path::Path,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::fs::{Stat, fstat, stat};
+
+use crate::{
+    base::{
+        io::PathError,
+        name::EntryName,
+        observe::{Note, Observer},
+        time::Time,
+    },
+    format::tree::Metadata,
+    local::{
+        attributes::Refused,
+        contain::{Folder, FolderPath, Root},
+        owners::Owners,
+        write::{Inherited, is_temporary, sweep},
+    },
+    ops::restore::{
+        Change, Mode, Options, Ownership, RestoreError, filter::Filter, large::Clones, tally::Tally,
+    },
+    store::Store,
+};
+
+/// Name of a project's store, which no restore touches at the top of a target.
+const STORE_NAME: &[u8] = b".snap";
+
+/// Which file or folder something is, whatever its name.
+pub(super) type Identity = (u64, u64);
+
+pub(super) fn identity(stat: &Stat) -> Identity {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// One restore.
+pub(super) struct Job<'a> {
+    pub(super) store: &'a Store,
+    pub(super) options: &'a Options<'a>,
+    pub(super) observer: &'a dyn Observer,
+    pub(super) filter: Filter,
+    pub(super) tally: Tally,
+    pub(super) clones: Clones,
+    pub(super) pool: rayon::ThreadPool,
+    owners: Owners,
+    started: Time,
+    store_folder: Option<Identity>,
+    target: Option<Target>,
+    halted: AtomicBool,
+    failed: Mutex<Option<RestoreError>>,
+    failed_links: Mutex<HashSet<u64>>,
+}
+
+struct Target {
+    root: Root,
+    created: bool,
+    empty: bool,
+    inherited: Option<Inherited>,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        store: &'a Store,
+        options: &'a Options<'a>,
+        observer: &'a dyn Observer,
+    ) -> Result<Self, RestoreError> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs).build();
+        Ok(Self {
+            store,
+            options,
+            observer,
+            filter: Filter::new(options)?,
+            tally: Tally::default(),
+            clones: Clones::default(),
+            pool: pool.map_err(RestoreError::Threads)?,
+            owners: Owners::new(options.ids),
+            started: Time::now(),
+            store_folder: stat(store.dir()).ok().map(|stat| identity(&stat)),
+            target: None,
+            halted: AtomicBool::new(false),
+            failed: Mutex::default(),
+            failed_links: Mutex::default(),
+        })
+    }
+
+    /// Opens the target; creates it unless this is a dry run.
+    pub(super) fn open(&mut self, target: &Path) -> Result<(), RestoreError> {
+        let dry = self.options.mode == Mode::DryRun;
+        let (root, created) = if dry {
+            match Root::open(target) {
+                Err(error) if error.is_not_found() => return Ok(()),
+                root => (root?, false),
+            }
+        } else {
+            Root::create(target)?
+        };
+        let top = FolderPath::top();
+        let error = |source| root.error("read folder", &top, None, source);
+        let folder = root.folder(&top).map_err(error)?;
+        let listing = folder.list().map_err(error)?;
+        let ours = |name: &[u8]| name == STORE_NAME || is_temporary(name);
+        let empty = listing.iter().all(|(name, _)| ours(name));
+        let mut inherited = None;
+        if !dry {
+            // Where nothing can be written it may still turn out that nothing
+            // has to be.
+            let _ = sweep(&folder, &listing, self.started);
+            inherited = Inherited::probe(&folder).unwrap_or_default();
+        }
+        self.target = Some(Target { root, created, empty, inherited });
+        Ok(())
+    }
+
+    /// Whether there is nothing in the target.
+    pub(super) fn is_empty(&self) -> bool {
+        self.target.as_ref().is_none_or(|target| target.empty)
+    }
+
+    /// Whether this run made the target.
+    pub(super) fn is_created(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| target.created)
+    }
+
+    /// The target; `None` in a dry run where there is none.
+    pub(super) fn root(&self) -> Option<&Root> {
+        self.target.as_ref().map(|target| &target.root)
+    }
+
+    /// What a new file gets at the top of the target.
+    pub(super) fn inherited(&self) -> Option<Inherited> {
+        self.target.as_ref().and_then(|target| target.inherited)
+    }
+
+    /// An error about an entry of the target.
+    pub(super) fn error(
+        &self,
+        action: &'static str,
+        folder: &FolderPath,
+        name: Option<&EntryName>,
+        source: io::Error,
+    ) -> PathError {
+        match self.root() {
+            Some(root) => root.error(action, folder, name, source),
+            None => PathError { action, path: folder.to_path(), source },
+        }
+    }
+
+    /// Whether an open folder is the store.
+    pub(super) fn is_store(&self, folder: &Folder) -> bool {
+        self.store_folder.is_some()
+            && fstat(folder).is_ok_and(|stat| Some(identity(&stat)) == self.store_folder)
+    }
+
+    /// Whether a name is that of a store that no restore touches.
+    pub(super) fn is_reserved(folder: &FolderPath, name: &[u8]) -> bool {
+        folder.depth() == 0 && name == STORE_NAME
+    }
+
+    /// Tells that an entry is left out because it would write into a store.
+    pub(super) fn skip_store(&self, path: &Path) {
+        let error = io::Error::new(io::ErrorKind::Unsupported, "a store is not restored into");
+        self.observer.note(Note::Skipped { path, error: &error });
+    }
+
+    /// Removes what a killed restore left in `folder`.
+    pub(super) fn sweep(&self, folder: &Folder, listing: &crate::local::contain::Listing) {
+        let _ = sweep(folder, listing, self.started);
+    }
+
+    /// Whom an entry will belong to, if that is to be set, and its mode bits.
+    /// Files that belong to somebody else than recorded lend nobody's rights.
+    pub(super) fn owner_and_mode(&self, metadata: &Metadata) -> (Option<(u32, u32)>, u16) {
+        let Some(owner) = &metadata.owner else { return (None, metadata.mode) };
+        let numbers = self.owners.resolve(owner);
+        match self.options.ownership {
+            Ownership::Apply => (Some(numbers), metadata.mode),
+            Ownership::Leave if numbers == own_numbers() => (None, metadata.mode),
+            Ownership::Leave => (None, metadata.mode & !0o6000),
+        }
+    }
+
+    /// What receives refusals for an entry.
+    pub(super) fn refusals<'r>(
+        &'r self,
+        folder: &'r FolderPath,
+        name: Option<&'r EntryName>,
+    ) -> Box<Refused<'r>> {
+        Box::new(move |what, error| {
+            let path = match name {
+                Some(name) => folder.join(name),
+                None => folder.to_path(),
+            };
+            self.tally.not_applied(self.observer, what, &path, &error);
+        })
+    }
+
+    /// Tells of a change.
+    pub(super) fn changed(&self, folder: &FolderPath, name: &EntryName, change: Change) {
+        if let Some(tell) = self.options.on_change {
+            tell(&folder.join(name), change);
+        }
+    }
+
+    /// Ends the run with an error; the first one counts.
+    pub(super) fn fail(&self, error: impl Into<RestoreError>) {
+        let mut failed = lock(&self.failed);
+        if failed.is_none() {
+            *failed = Some(error.into());
+        }
+        self.halted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether to stop, for whatever reason.
+    pub(super) fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::Relaxed) || self.observer.cancelled()
+    }
+
+    /// The error that ended the run, if one did.
+    pub(super) fn check(&self) -> Result<(), RestoreError> {
+        match lock(&self.failed).take() {
+            Some(error) => Err(error),
+            None if self.observer.cancelled() => Err(RestoreError::Interrupted),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers that the first name of a file with several could not be made.
+    pub(super) fn link_failed(&self, link: Option<u64>) {
+        lock(&self.failed_links).extend(link);
+    }
+
+    /// Whether the first name of a file could not be made.
+    pub(super) fn has_link_failed(&self, link: u64) -> bool {
+        lock(&self.failed_links).contains(&link)
+    }
+}
+
+fn own_numbers() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

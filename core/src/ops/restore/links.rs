@@ -1,0 +1,184 @@
+//! Entries that are no regular files: symbolic links, pipes, sockets, devices;
+//! and further names of files that have several.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::Arc,
+};
+
+use rustix::io::Errno;
+
+use crate::{
+    base::{io::PathError, name::EntryName},
+    format::tree::{Entry, Kind},
+    local::{
+        attributes::{Attributes, Extra, Target, apply},
+        contain::{Cursor, Folder, FolderPath},
+        write::{Inherited, temporary_name},
+    },
+    ops::restore::{
+        compare::file_type,
+        job::{Identity, Job},
+        tally::Count,
+    },
+    store::StoreError,
+};
+
+/// The first name of a file that has several.
+pub(super) struct Leader {
+    pub(super) kind: Kind,
+    pub(super) folder: Arc<FolderPath>,
+    pub(super) name: EntryName,
+    /// Which file it is, when it was there and right.
+    pub(super) there: Option<Identity>,
+}
+
+/// First names by their number in the snapshot. The only thing a restore
+/// remembers of what is past.
+pub(super) type Leaders = HashMap<u64, Arc<Leader>>;
+
+/// A further name to be made.
+pub(super) struct LinkTask {
+    pub(super) leader: Arc<Leader>,
+    pub(super) link: u64,
+    pub(super) folder: Arc<FolderPath>,
+    pub(super) name: EntryName,
+    /// Whether something has that name and is to go.
+    pub(super) replaces: bool,
+}
+
+/// Makes further names, once the first ones are there.
+pub(super) fn write_links(job: &Job<'_>, tasks: &[LinkTask]) {
+    let Some(root) = job.root() else { return };
+    let mut from = Cursor::new(root);
+    let mut into = Cursor::new(root);
+    for task in tasks {
+        if job.is_halted() {
+            return;
+        }
+        if let Err(error) = write_link(job, task, &mut from, &mut into) {
+            job.fail(error);
+        }
+    }
+}
+
+fn write_link(
+    job: &Job<'_>,
+    task: &LinkTask,
+    from: &mut Cursor<'_>,
+    into: &mut Cursor<'_>,
+) -> Result<(), PathError> {
+    let size = match &task.leader.kind {
+        Kind::File { size, .. } => *size,
+        _ => 0,
+    };
+    job.observer.advance(size, 1);
+    if job.has_link_failed(task.link) {
+        leader_failed(job, task);
+        return Ok(());
+    }
+    let failed = |error| job.error("link", &task.folder, Some(&task.name), error);
+    let (from, into) = (from.folder(&task.leader.folder)?, into.folder(&task.folder)?);
+    if task.replaces {
+        let temporary = temporary_name();
+        from.link(&task.leader.name, into, &temporary).map_err(failed)?;
+        let replaced = into.replace(&temporary, &task.name);
+        // Renaming one name of a file to another one of it does nothing.
+        let _ = into.remove(&temporary);
+        replaced.map_err(failed)?;
+    } else {
+        from.link(&task.leader.name, into, &task.name).map_err(failed)?;
+    }
+    job.tally.add(Count::Links, 1);
+    Ok(())
+}
+
+fn leader_failed(job: &Job<'_>, task: &LinkTask) {
+    let path = task.folder.join(&task.name);
+    match &task.leader.kind {
+        Kind::File { id, .. } => {
+            let wanted = crate::format::pack::ObjectKind::Blob;
+            let error = StoreError::Missing { id: id.object(), wanted };
+            job.tally.damaged(path, id.object(), error);
+        }
+        kind => {
+            let error = Errno::PERM.into();
+            job.tally.not_applied(job.observer, kind.noun(), &path, &error);
+        }
+    }
+}
+
+/// Makes a symbolic link, pipe, socket or device; in place of what has its
+/// name, if `replaces`. Says whether it was made: without privilege, or on some
+/// file systems, it cannot be, which is told and counted.
+pub(super) fn write_other(
+    job: &Job<'_>,
+    folder: &Folder,
+    at: &FolderPath,
+    entry: &Entry,
+    inherited: Option<Inherited>,
+    replaces: bool,
+) -> Result<bool, PathError> {
+    let failed = |source| job.error("create", at, Some(&entry.name), source);
+    let name = if replaces { temporary_name() } else { entry.name.clone() };
+    let count = match &entry.kind {
+        Kind::Symlink { target } => {
+            folder.make_symlink(&name, target).map_err(failed)?;
+            Count::Symlinks
+        }
+        kind => match make_node(folder, &name, kind) {
+            Ok(()) => Count::Others,
+            Err(error) if is_refused(&error) => {
+                job.link_failed(entry.metadata.link);
+                let path = at.join(&entry.name);
+                job.tally.not_applied(job.observer, kind.noun(), &path, &error);
+                return Ok(false);
+            }
+            Err(error) => return Err(failed(error)),
+        },
+    };
+    set_attributes(job, folder, at, entry, &name, inherited);
+    if replaces && let Err(error) = folder.replace(&name, &entry.name) {
+        let _ = folder.remove(&name);
+        return Err(failed(error));
+    }
+    job.tally.add(count, 1);
+    Ok(true)
+}
+
+fn make_node(folder: &Folder, name: &EntryName, kind: &Kind) -> io::Result<()> {
+    let device = match kind {
+        Kind::CharDevice { device } | Kind::BlockDevice { device } => Some(*device),
+        _ => None,
+    };
+    folder.make_node(name, file_type(kind), 0o600, device)
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    let refused = [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
+    Errno::from_io_error(error).is_some_and(|errno| refused.contains(&errno))
+}
+
+fn set_attributes(
+    job: &Job<'_>,
+    folder: &Folder,
+    at: &FolderPath,
+    entry: &Entry,
+    name: &EntryName,
+    inherited: Option<Inherited>,
+) {
+    let (owner, mode) = job.owner_and_mode(&entry.metadata);
+    let is_symlink = matches!(entry.kind, Kind::Symlink { .. });
+    let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
+    let attributes = Attributes {
+        owner: owner.filter(|owner| gets != Some(*owner)),
+        mode: (!is_symlink).then_some(mode),
+        mtime: entry.metadata.mtime,
+        xattrs: &entry.metadata.xattrs,
+        extra: if is_symlink || inherited.is_some() { Extra::Keep } else { Extra::Remove },
+    };
+    let target =
+        if is_symlink { Target::Symlink(folder, name) } else { Target::Entry(folder, name) };
+    apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));
+}

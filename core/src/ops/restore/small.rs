@@ -1,0 +1,120 @@
+//! Files whose content is one object: all those of a frame in one go.
+
+use rayon::prelude::*;
+
+use crate::{
+    base::{id::BlobId, io::PathError},
+    format::pack::ObjectKind,
+    local::{
+        contain::Cursor,
+        write::{FileSpec, Placement},
+    },
+    ops::restore::{
+        job::Job,
+        large::{CLONE_BYTES, clone_file},
+        tally::Count,
+        window::{FileTask, cursor},
+    },
+    store::{Place, StoreError},
+};
+
+/// Files of a frame that one thread writes before others may take some.
+const FILES_AT_ONCE: usize = 64;
+
+/// Writes files whose contents lie in one frame, which is expanded once.
+pub(super) fn write_group(job: &Job<'_>, group: &[(Option<Place>, &FileTask)]) {
+    if job.is_halted() {
+        return;
+    }
+    let place = group.first().and_then(|(place, _)| *place);
+    // Should it be unreadable, or merged into another pack meanwhile, each
+    // object is looked up by itself.
+    let frame = place.and_then(|place| job.store.frame(&place).ok());
+    group.par_chunks(FILES_AT_ONCE).for_each(|tasks| {
+        let Some(mut cursor) = cursor(job) else { return };
+        let mut hashed = None;
+        for (place, task) in tasks {
+            if job.is_halted() {
+                return;
+            }
+            let bytes = frame.as_ref().zip(*place).map(|(frame, place)| (place, frame.as_slice()));
+            if let Err(error) = write(job, &mut cursor, task, bytes, &mut hashed) {
+                job.fail(error);
+            }
+        }
+    });
+}
+
+/// Writes one file; `hashed` is the object that was hashed last, since files of
+/// one content follow each other.
+fn write(
+    job: &Job<'_>,
+    cursor: &mut Cursor<'_>,
+    task: &FileTask,
+    frame: Option<(Place, &[u8])>,
+    hashed: &mut Option<Place>,
+) -> Result<(), PathError> {
+    let is_right = |bytes: &[u8]| bytes.len() as u64 == task.size && BlobId::of(bytes) == task.id;
+    let in_frame = frame.and_then(|(place, frame)| Some((place, place.slice(frame).ok()?)));
+    if let Some((place, bytes)) = in_frame {
+        if (*hashed == Some(place) && bytes.len() as u64 == task.size) || is_right(bytes) {
+            *hashed = Some(place);
+            return write_bytes(job, cursor, task, bytes);
+        }
+    }
+    if task.size == 0 && task.id == BlobId::of(b"") {
+        return write_bytes(job, cursor, task, b"");
+    }
+    match job.store.object(&task.id.object(), ObjectKind::Blob) {
+        Ok(bytes) if bytes.len() as u64 == task.size => write_bytes(job, cursor, task, &bytes),
+        Ok(_) => {
+            // The object is right, the tree lies about its length.
+            let id = task.id.object();
+            task.damaged(job, StoreError::Missing { id, wanted: ObjectKind::Blob });
+            Ok(())
+        }
+        Err(error) => {
+            task.damaged(job, error);
+            Ok(())
+        }
+    }
+}
+
+fn write_bytes(
+    job: &Job<'_>,
+    cursor: &mut Cursor<'_>,
+    task: &FileTask,
+    bytes: &[u8],
+) -> Result<(), PathError> {
+    let folder = cursor.folder(&task.folder)?;
+    let failed = |error| job.error("write", &task.folder, Some(&task.name), error);
+    let mut spec = task.spec(job);
+    loop {
+        let mut refused = job.refusals(&task.folder, Some(&task.name));
+        let renamed = if task.size >= CLONE_BYTES {
+            let mut draft = spec.start(folder).map_err(failed)?;
+            if !clone_file(job, task, &mut draft).map_err(failed)? {
+                draft.write(bytes).map_err(failed)?;
+            }
+            spec.finish(draft, &mut *refused).map_err(failed)?
+        } else {
+            spec.write(folder, bytes, &mut *refused).map_err(failed)?
+        };
+        if !task.taken(job, renamed) {
+            break;
+        }
+        spec = FileSpec { placement: Placement::Replace, ..spec };
+    }
+    if !job.is_halted() {
+        job.clones.remember(task);
+        written(job, task, 0);
+    }
+    Ok(())
+}
+
+/// Counts a file that is in its place; of `told_bytes` of it the observer knows.
+pub(super) fn written(job: &Job<'_>, task: &FileTask, told_bytes: u64) {
+    job.tally.add(Count::FilesWritten, 1);
+    job.tally.add(Count::BytesWritten, task.size);
+    job.observer.advance(task.size.saturating_sub(told_bytes), 1);
+}

@@ -1,0 +1,214 @@
+//! What a restore has done so far, counted by all threads.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{
+    base::{
+        id::ObjectId,
+        observe::{Note, Observer},
+    },
+    ops::restore::{DamagedEntry, RestoreError},
+    store::{Store, StoreError},
+};
+
+/// Conflicts that are listed by path; the others are counted.
+const LISTED_CONFLICTS: usize = 10;
+
+/// Damaged entries that are listed; the others are counted.
+const LISTED_DAMAGED: usize = 1000;
+
+/// What a restore did, or in a dry run would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Files written.
+    pub files_written: u64,
+    /// Their bytes.
+    pub bytes_written: u64,
+    /// Files whose blocks are shared with another's; counted as written, too.
+    pub files_cloned: u64,
+    /// Files that were there and right.
+    pub files_kept: u64,
+    /// Folders made.
+    pub folders: u64,
+    /// Symbolic links made.
+    pub symlinks: u64,
+    /// Hard links made.
+    pub links: u64,
+    /// Pipes, sockets and devices made.
+    pub others: u64,
+    /// Symbolic links, pipes, sockets and devices that were there and right.
+    pub others_kept: u64,
+    /// Entries whose content was right, but not their attributes.
+    pub repaired: u64,
+    /// Entries removed, not counting what was below them.
+    pub removed: u64,
+    /// Entries of the snapshot that are never restored: a store in the target.
+    pub skipped: u64,
+    /// What could not be applied, and to how many entries.
+    pub not_applied: Vec<(&'static str, u64)>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    FilesWritten,
+    BytesWritten,
+    FilesCloned,
+    FilesKept,
+    Folders,
+    Symlinks,
+    Links,
+    Others,
+    OthersKept,
+    Repaired,
+    Removed,
+    Skipped,
+}
+
+/// Paths, of which the first are kept.
+#[derive(Debug, Default)]
+struct Paths {
+    first: Vec<PathBuf>,
+    count: u64,
+}
+
+impl Paths {
+    fn add(&mut self, path: PathBuf) {
+        self.count += 1;
+        if self.first.len() < LISTED_CONFLICTS {
+            self.first.push(path);
+        }
+    }
+
+    /// The first few in order, whichever thread found them first.
+    fn take(&mut self) -> (Vec<PathBuf>, u64) {
+        self.first.sort();
+        (std::mem::take(&mut self.first), std::mem::take(&mut self.count))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    counts: [AtomicU64; 12],
+    not_applied: Mutex<BTreeMap<&'static str, u64>>,
+    differing: Mutex<Paths>,
+    blocked: Mutex<Paths>,
+    damaged: Mutex<(Vec<DamagedEntry>, u64)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tally {
+    pub(super) fn add(&self, count: Count, more: u64) {
+        self.counts[count as usize].fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn get(&self, count: Count) -> u64 {
+        self.counts[count as usize].load(Ordering::Relaxed)
+    }
+
+    /// Forgets what was counted; conflicts and damage were dealt with.
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn differs(&self, path: PathBuf) {
+        lock(&self.differing).add(path);
+    }
+
+    pub(super) fn blocked(&self, path: PathBuf) {
+        lock(&self.blocked).add(path);
+    }
+
+    pub(super) fn damaged(&self, path: PathBuf, object: ObjectId, source: StoreError) {
+        let pack = match &source {
+            StoreError::Damaged { pack, .. }
+            | StoreError::Format { pack, .. }
+            | StoreError::Frame { pack, .. }
+            | StoreError::Expand { pack, .. }
+            | StoreError::Gone { pack } => Some(*pack),
+            _ => None,
+        };
+        let mut damaged = lock(&self.damaged);
+        damaged.1 += 1;
+        if damaged.0.len() < LISTED_DAMAGED {
+            damaged.0.push(DamagedEntry { path, object, pack, source });
+        }
+    }
+
+    pub(super) fn is_damaged(&self) -> bool {
+        lock(&self.damaged).1 > 0
+    }
+
+    /// Counts what could not be applied, and tells the observer of the first.
+    pub(super) fn not_applied(
+        &self,
+        observer: &dyn Observer,
+        what: &'static str,
+        path: &Path,
+        error: &io::Error,
+    ) {
+        let mut not_applied = lock(&self.not_applied);
+        let count = not_applied.entry(what).or_default();
+        *count += 1;
+        let is_first = *count == 1;
+        drop(not_applied);
+        if is_first {
+            observer.note(Note::NotApplied { what, path, error });
+        }
+    }
+
+    /// Fails when something differs, or stands in the way.
+    pub(super) fn check_conflicts(&self) -> Result<(), RestoreError> {
+        let (first, count) = lock(&self.differing).take();
+        if count > 0 {
+            return Err(RestoreError::Differs { first, count });
+        }
+        if self.is_damaged() {
+            return Ok(()); // The graver error is told by `outcome`.
+        }
+        let (first, count) = lock(&self.blocked).take();
+        if count > 0 { Err(RestoreError::Blocked { first, count }) } else { Ok(()) }
+    }
+
+    /// What was done; an error when something is damaged.
+    pub(super) fn outcome(&self, store: &Store) -> Result<Outcome, RestoreError> {
+        let outcome = Outcome {
+            files_written: self.get(Count::FilesWritten),
+            bytes_written: self.get(Count::BytesWritten),
+            files_cloned: self.get(Count::FilesCloned),
+            files_kept: self.get(Count::FilesKept),
+            folders: self.get(Count::Folders),
+            symlinks: self.get(Count::Symlinks),
+            links: self.get(Count::Links),
+            others: self.get(Count::Others),
+            others_kept: self.get(Count::OthersKept),
+            repaired: self.get(Count::Repaired),
+            removed: self.get(Count::Removed),
+            skipped: self.get(Count::Skipped),
+            not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
+        };
+        let (mut entries, count) = std::mem::take(&mut *lock(&self.damaged));
+        if count == 0 {
+            return Ok(outcome);
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        for entry in &mut entries {
+            if entry.pack.is_none() {
+                let place = store.locate(&entry.object).ok().flatten();
+                entry.pack = place.and_then(|place| store.pack_id(place.pack));
+            }
+        }
+        Err(RestoreError::Damaged { entries, count, outcome: Box::new(outcome) })
+    }
+}

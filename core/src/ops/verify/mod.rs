@@ -1,0 +1,212 @@
+//! `verify`: is everything there, and is it what it should be?
+//!
+//! Three parts: the packs themselves ([`packs`]), that every ref reaches a
+//! complete snapshot ([`structure`]), and, when something is wrong, which
+//! commits and paths it touches ([`touched`]). Damage is no error of the
+//! operation: it is what the operation is there to find.
+
+mod packs;
+mod structure;
+mod touched;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        kind::ErrorKind,
+        observe::Observer,
+    },
+    repo::{Repo, refs::RefError},
+    store::StoreError,
+};
+
+pub use touched::{Touched, TouchedPath};
+
+/// How much of the data is read and hashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Data {
+    /// None of it.
+    #[default]
+    None,
+    /// A random part of the frames, from 0 to 1.
+    Sample(f64),
+    /// All of it, the hash of each pack and of each cut file included.
+    All,
+}
+
+/// Choices.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Options {
+    /// How much of the data is read and hashed.
+    pub data: Data,
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A ref cannot be read.
+    #[error("ref {name} cannot be read")]
+    Ref {
+        /// Which.
+        name: String,
+        /// Why.
+        source: RefError,
+    },
+    /// A pack cannot be opened, or its footer is damaged.
+    #[error("pack {pack} is damaged")]
+    Pack {
+        /// Which.
+        pack: PackId,
+        /// Why.
+        source: StoreError,
+    },
+    /// A pack is not the bytes that its name says.
+    #[error("pack {pack} is damaged: its bytes hash to {actual:.12}")]
+    PackHash {
+        /// Which.
+        pack: PackId,
+        /// What it hashes to.
+        actual: PackId,
+    },
+    /// Objects of a frame cannot be read.
+    #[error("{objects} objects in one frame of pack {pack} are damaged")]
+    Frame {
+        /// Which pack.
+        pack: PackId,
+        /// How many objects the frame has.
+        objects: usize,
+        /// Why.
+        source: StoreError,
+    },
+    /// An object is missing or damaged.
+    #[error("{id} is damaged or missing")]
+    Object {
+        /// Which.
+        id: ObjectId,
+        /// Why.
+        source: StoreError,
+    },
+    /// A file's entry and its content do not agree on its size.
+    #[error("{id} has {found} bytes instead of {expected}")]
+    Size {
+        /// The content.
+        id: ObjectId,
+        /// What the entry says.
+        expected: u64,
+        /// What it has.
+        found: u64,
+    },
+    /// The chunks of a file do not amount to it.
+    #[error("the chunks of {id} amount to {actual:.12}")]
+    Chunks {
+        /// The content.
+        id: ObjectId,
+        /// What they hash to.
+        actual: ObjectId,
+    },
+    /// Folders are nested deeper than any file system allows.
+    #[error("tree {id} is nested too deep")]
+    Depth {
+        /// The folder.
+        id: ObjectId,
+    },
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Packs looked at.
+    pub packs: u64,
+    /// Objects in them.
+    pub objects: u64,
+    /// Commits reached from refs.
+    pub commits: u64,
+    /// Tree nodes reached.
+    pub trees: u64,
+    /// Contents reached.
+    pub contents: u64,
+    /// Bytes of packs read and hashed.
+    pub bytes_read: u64,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// Commits and paths that lack something, newest first.
+    pub touched: Touched,
+}
+
+/// Why verifying itself did not come to an end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// Refs cannot be listed.
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    /// The index or the packs' folder cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl VerifyError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Ref(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Gathers problems from several threads.
+#[derive(Debug, Default)]
+struct Findings {
+    problems: Mutex<Vec<Problem>>,
+    /// Objects that are missing or damaged.
+    bad: Mutex<BTreeMap<ObjectId, ()>>,
+}
+
+impl Findings {
+    fn add(&self, problem: Problem, bad: impl IntoIterator<Item = ObjectId>) {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).extend(bad.into_iter().map(|id| (id, ())));
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+    }
+
+    fn is_bad(&self, id: &ObjectId) -> bool {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// Checks the whole store.
+///
+/// # Errors
+/// [`VerifyError`] when refs or index cannot be listed; damage is in the
+/// outcome.
+pub fn run(repo: &Repo, options: &Options, observer: &dyn Observer) -> Result<Outcome, VerifyError> {
+    let findings = Findings::default();
+    let mut outcome = Outcome::default();
+    packs::check(repo.store(), options.data, &findings, observer, &mut outcome)?;
+    let tips = structure::tips(repo, &findings)?;
+    let commits = structure::check(repo.store(), &tips, &findings, observer, &mut outcome)?;
+    if options.data == Data::All {
+        structure::check_lists(repo.store(), &findings, observer, &mut outcome)?;
+    }
+    if !findings.is_empty() {
+        outcome.touched = touched::find(repo.store(), &commits, &findings, observer)?;
+    }
+    outcome.problems = findings.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(outcome)
+}
+
+/// A commit's id and its time, for newest first.
+type Dated = (crate::base::time::Time, CommitId);

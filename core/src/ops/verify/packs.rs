@@ -1,0 +1,157 @@
+//! Checking the packs: footers, index, and the frames if asked for.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    io::Read,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use rayon::prelude::*;
+
+use crate::{
+    base::{
+        id::PackId,
+        io::PathError,
+        observe::{Observer, Phase},
+    },
+    format::pack::{Frame, Object},
+    ops::verify::{Data, Findings, Outcome, Problem, VerifyError},
+    store::{PackFile, Store, StoreError, actual_id},
+};
+
+/// Counts over all packs.
+#[derive(Debug, Default)]
+struct Counts {
+    packs: AtomicU64,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Checks every pack there is.
+pub(super) fn check(
+    store: &Store,
+    data: Data,
+    findings: &Findings,
+    observer: &dyn Observer,
+    outcome: &mut Outcome,
+) -> Result<(), VerifyError> {
+    let packs = store.packs();
+    let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
+    let total: u64 = match data {
+        Data::None => 0,
+        Data::Sample(part) => (packs.iter().map(size).sum::<u64>() as f64 * part) as u64,
+        Data::All => packs.iter().map(size).sum(),
+    };
+    observer.phase(Phase::Data, (total > 0).then_some(total));
+    let counts = Counts::default();
+    packs.par_iter().try_for_each(|id| {
+        if observer.cancelled() {
+            return Err(VerifyError::Interrupted);
+        }
+        match check_pack(store, *id, data, findings, observer, &counts) {
+            Ok(()) => Ok(()),
+            // Merged into another one meanwhile: its objects are found there.
+            Err(StoreError::Gone { .. }) => Ok(()),
+            Err(source) => {
+                findings.add(Problem::Pack { pack: *id, source }, []);
+                Ok(())
+            }
+        }
+    })?;
+    outcome.packs = counts.packs.into_inner();
+    outcome.objects = counts.objects.into_inner();
+    outcome.bytes_read = counts.bytes.into_inner();
+    Ok(())
+}
+
+fn check_pack(
+    store: &Store,
+    id: PackId,
+    data: Data,
+    findings: &Findings,
+    observer: &dyn Observer,
+    counts: &Counts,
+) -> Result<(), StoreError> {
+    counts.packs.fetch_add(1, Ordering::Relaxed);
+    if data == Data::All {
+        check_hash(store, id, findings)?;
+    }
+    let pack = Arc::new(store.open_pack(&id)?);
+    let objects = pack.objects()?;
+    counts.objects.fetch_add(objects.len() as u64, Ordering::Relaxed);
+    for object in &objects {
+        if store.locate(&object.id)?.is_none() {
+            // The index lacks it; made again from the packs, it will not.
+            store.refresh()?;
+        }
+    }
+    let random = RandomState::new();
+    let mut rest = objects.as_slice();
+    let mut frames: Vec<(&Frame, &[Object])> = Vec::with_capacity(pack.frames().len());
+    for (number, frame) in pack.frames().iter().enumerate() {
+        let (own, others) = rest.split_at(frame.objects as usize);
+        rest = others;
+        let chosen = match data {
+            Data::None => false,
+            Data::Sample(part) => (random.hash_one(number) as f64) < part * u64::MAX as f64,
+            Data::All => true,
+        };
+        if chosen {
+            frames.push((frame, own));
+        }
+    }
+    frames.par_iter().for_each(|(frame, objects)| {
+        if !observer.cancelled() {
+            check_frame(&pack, frame, objects, findings);
+            counts.bytes.fetch_add(u64::from(frame.stored_bytes), Ordering::Relaxed);
+            observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
+        }
+    });
+    Ok(())
+}
+
+/// Hashes a whole pack file and compares that with its name.
+fn check_hash(store: &Store, id: PackId, findings: &Findings) -> Result<(), StoreError> {
+    let path = store.pack_path(&id);
+    let mut file = match fs_err::File::open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(StoreError::Gone { pack: id });
+        }
+        other => other.map_err(PathError::when("open", &path))?,
+    };
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(PathError::when("read", &path))? {
+            0 => break,
+            read => hasher.update(&buffer[..read]),
+        };
+    }
+    let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
+    if actual != id {
+        findings.add(Problem::PackHash { pack: id, actual }, []);
+    }
+    Ok(())
+}
+
+fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object], findings: &Findings) {
+    let raw = match pack.raw(frame) {
+        Ok(raw) => raw,
+        Err(source) => {
+            let problem = Problem::Frame { pack: pack.id(), objects: objects.len(), source };
+            return findings.add(problem, objects.iter().map(|object| object.id));
+        }
+    };
+    let mut offset = 0;
+    for object in objects {
+        let bytes = &raw[offset..offset + object.bytes as usize];
+        offset += object.bytes as usize;
+        if let Some(actual) = actual_id(object.kind, bytes).filter(|actual| *actual != object.id) {
+            let source = StoreError::Damaged { pack: pack.id(), wanted: object.id, actual };
+            findings.add(Problem::Object { id: object.id, source }, [object.id]);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Making a store, opening one, and finding the one above a folder.
+
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    base::{io::PathError, kind::ErrorKind, limits, observe::Observer},
+    disk::Disk,
+    repo::{
+        config::{self, Config, ConfigError},
+        ref_name::RefName,
+        refs::{Head, RefError, Refs, temporary},
+    },
+    store::{Store, StoreError},
+};
+
+/// Name of the store folder in a project.
+pub const STORE_FOLDER: &str = ".snap";
+
+/// Branch that `HEAD` names in a new store.
+pub const FIRST_BRANCH: &str = "main";
+
+/// Folders and files of a store beside its [`config::FILE`].
+const PARTS: [&str; 8] = ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", "lock"];
+
+/// An open store with its settings and refs.
+#[derive(Debug)]
+pub struct Repo {
+    store: Store,
+    config: Config,
+    refs: Refs,
+    dir: PathBuf,
+    disk: Disk,
+}
+
+/// Why a store could not be made or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepoError {
+    /// There is nothing at this path.
+    #[error("there is no store at {}", dir.display())]
+    NoStore {
+        /// Where it was looked for.
+        dir: PathBuf,
+    },
+    /// There is something else.
+    #[error("{} is not a store", dir.display())]
+    NotAStore {
+        /// What was taken for one.
+        dir: PathBuf,
+    },
+    /// A store is already there.
+    #[error("there is already a store at {}", dir.display())]
+    Exists {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The folder holds something else.
+    #[error("{} is not empty", dir.display())]
+    NotEmpty {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// Its configuration is unusable, or that of a newer version.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A ref is damaged or cannot be read.
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    /// Objects cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The disk failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+impl RepoError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoStore { .. } | Self::NotAStore { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } | Self::NotEmpty { .. } => ErrorKind::Exists,
+            Self::Config(error) => error.kind(),
+            Self::Ref(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Io(error) => error.kind(),
+        }
+    }
+}
+
+impl Repo {
+    /// Makes a store in `dir`, durably; does not open it. The folder may exist
+    /// if it is empty. The configuration is written last, so what a crash
+    /// leaves is not a store and can be made into one by trying again.
+    ///
+    /// # Errors
+    /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`].
+    pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
+        let file = dir.join(config::FILE);
+        if file.exists() {
+            return Err(RepoError::Exists { dir: dir.to_owned() });
+        }
+        if !is_free(dir)? {
+            return Err(RepoError::NotEmpty { dir: dir.to_owned() });
+        }
+        disk.create_folders(dir)?;
+        for part in ["objects", "refs/heads", "refs/tags", "logs", "index", "cache", "tmp"] {
+            disk.create_folders(&dir.join(part))?;
+        }
+        Store::create(dir, disk)?;
+        let main = RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?;
+        Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
+        disk.write_whole(&temporary(dir, "config"), &file, config.to_text().as_bytes())?;
+        Ok(())
+    }
+
+    /// Opens the store in `dir`. Nothing is written unless the index has to be
+    /// rebuilt, so a read-only medium will do.
+    ///
+    /// # Errors
+    /// [`RepoError`] says whether there is none, something else, a newer one,
+    /// or a damaged one.
+    pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, RepoError> {
+        let config = read_config(dir)?;
+        let refs = Refs::new(dir, disk.clone());
+        refs.head()?;
+        let store = Store::open(dir, disk.clone(), observer)?;
+        Ok(Self { store, config, refs, dir: dir.to_owned(), disk })
+    }
+
+    /// The store folder that belongs to `start`: `.snap` in it or in the
+    /// nearest folder above. It is not looked at whether it is a store.
+    pub fn find(start: &Path) -> Option<PathBuf> {
+        let found = |folder: &Path| {
+            let store = folder.join(STORE_FOLDER);
+            store.is_dir().then_some(store)
+        };
+        start.ancestors().find_map(found)
+    }
+
+    /// The objects.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Branches, tags and `HEAD`.
+    pub fn refs(&self) -> &Refs {
+        &self.refs
+    }
+
+    /// The store folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What changes files.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// The folder whose `.snap` this is; `None` for a bare store.
+    pub fn project(&self) -> Option<&Path> {
+        let parent = self.dir.parent().filter(|_| self.dir.ends_with(STORE_FOLDER))?;
+        Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+    }
+}
+
+/// Reads and checks the settings of the store in `dir`, without opening it.
+///
+/// # Errors
+/// [`RepoError::NoStore`], [`RepoError::NotAStore`], [`RepoError::Config`],
+/// [`RepoError::Io`].
+pub fn read_config(dir: &Path) -> Result<Config, RepoError> {
+    let path = dir.join(config::FILE);
+    let file = match fs_err::File::open(&path) {
+        Ok(file) => file,
+        Err(_) if !dir.exists() => return Err(RepoError::NoStore { dir: dir.to_owned() }),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Err(RepoError::NotAStore { dir: dir.to_owned() });
+        }
+        Err(error) => return Err(PathError::when("read", &path)(error).into()),
+    };
+    let mut text = String::new();
+    file.take(limits::CONFIG_BYTES)
+        .read_to_string(&mut text)
+        .map_err(PathError::when("read", &path))?;
+    Ok(Config::parse(&text, &path)?)
+}
+
+/// Writes the settings of the store in `dir` in place of those it has.
+///
+/// # Errors
+/// [`RepoError::Io`].
+pub fn write_config(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
+    let text = config.to_text();
+    Ok(disk.write_whole(&temporary(dir, "config"), &dir.join(config::FILE), text.as_bytes())?)
+}
+
+/// Whether `dir` is absent, empty, or what an interrupted [`Repo::init`] left.
+fn is_free(dir: &Path) -> Result<bool, PathError> {
+    let listing = match fs_err::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        other => other.map_err(PathError::when("list", dir))?,
+    };
+    for entry in listing {
+        let name = entry.map_err(PathError::when("list", dir))?.file_name();
+        if !PARTS.iter().any(|part| name == *part) {
+            return Ok(false);
+        }
+    }
+    // Objects without a configuration belong to somebody.
+    Ok(fs_err::read_dir(dir.join("objects")).map_or(true, |mut objects| objects.next().is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make() -> (tempfile::TempDir, PathBuf) {
+        let project = tempfile::tempdir().unwrap();
+        let dir = project.path().join(STORE_FOLDER);
+        (project, dir)
+    }
+
+    #[test]
+    fn a_new_store_is_found_from_below_and_read() {
+        let (project, dir) = make();
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+        let below = project.path().join("a/b");
+        fs_err::create_dir_all(&below).unwrap();
+        assert_eq!(Repo::find(&below), Some(dir.clone()));
+        assert_eq!(read_config(&dir).unwrap(), Config::default());
+        let again = Repo::init(&dir, &Disk::default(), &Config::default()).unwrap_err();
+        assert!(matches!(again, RepoError::Exists { .. }));
+    }
+
+    #[test]
+    fn an_interrupted_init_can_be_run_again() {
+        let (_project, dir) = make();
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+        fs_err::remove_file(dir.join(config::FILE)).unwrap();
+        assert!(matches!(read_config(&dir), Err(RepoError::NotAStore { .. })));
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+
+        fs_err::remove_file(dir.join(config::FILE)).unwrap();
+        fs_err::write(dir.join("objects/x"), "a pack").unwrap();
+        let lost = Repo::init(&dir, &Disk::default(), &Config::default()).unwrap_err();
+        assert!(matches!(lost, RepoError::NotEmpty { .. }));
+    }
+
+    #[test]
+    fn what_is_no_store_is_said_so() {
+        let (project, dir) = make();
+        assert!(matches!(read_config(&dir), Err(RepoError::NoStore { .. })));
+        let file = project.path().join("file");
+        fs_err::write(&file, "").unwrap();
+        assert!(matches!(read_config(&file), Err(RepoError::NotAStore { .. })));
+        let full = Repo::init(project.path(), &Disk::default(), &Config::default()).unwrap_err();
+        assert!(matches!(full, RepoError::NotEmpty { .. }));
+    }
+}

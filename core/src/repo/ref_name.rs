@@ -1,0 +1,225 @@
+//! Names of branches and tags, checked so that they can be file names and
+//! cannot be taken for anything else a revision may say.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use crate::base::limits;
+
+/// Names that mean something else in a revision.
+const RESERVED: [&str; 3] = ["HEAD", "latest", "@"];
+
+/// First components that qualify a name.
+const QUALIFIERS: [&str; 3] = ["refs", "heads", "tags"];
+
+/// Hex names from this length on are taken for shortened ids. Shorter ones
+/// (`feed`, `20261101`) may be names, and as names they win over prefixes.
+const ID_LIKE_DIGITS: usize = 12;
+
+/// What a ref is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefKind {
+    /// Moves with each commit made on it.
+    Branch,
+    /// Stays.
+    Tag,
+}
+
+impl RefKind {
+    /// Folder below `refs/`.
+    pub const fn folder(self) -> &'static str {
+        match self {
+            Self::Branch => "heads",
+            Self::Tag => "tags",
+        }
+    }
+
+    /// Noun for messages.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Branch => "branch",
+            Self::Tag => "tag",
+        }
+    }
+}
+
+/// A checked name of a branch or a tag.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RefName {
+    kind: RefKind,
+    name: Box<str>,
+}
+
+/// Why a text cannot name a branch or tag.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` cannot be the name of a {}: {rule}", kind.noun())]
+pub struct RefNameError {
+    /// What was to be named.
+    pub kind: RefKind,
+    /// The text.
+    pub name: String,
+    /// Which rule it breaks.
+    pub rule: &'static str,
+}
+
+impl RefName {
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// [`RefNameError`] says which rule it breaks.
+    pub fn new(kind: RefKind, name: &str) -> Result<Self, RefNameError> {
+        match broken_rule(name) {
+            None => Ok(Self { kind, name: name.into() }),
+            Some(rule) => Err(RefNameError { kind, name: name.to_owned(), rule }),
+        }
+    }
+
+    /// A branch.
+    ///
+    /// # Errors
+    /// As [`RefName::new`].
+    pub fn branch(name: &str) -> Result<Self, RefNameError> {
+        Self::new(RefKind::Branch, name)
+    }
+
+    /// A tag.
+    ///
+    /// # Errors
+    /// As [`RefName::new`].
+    pub fn tag(name: &str) -> Result<Self, RefNameError> {
+        Self::new(RefKind::Tag, name)
+    }
+
+    /// Parses `refs/heads/NAME` or `refs/tags/NAME`.
+    pub fn parse_full(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("refs/")?;
+        match rest.split_once('/')? {
+            ("heads", name) => Self::branch(name).ok(),
+            ("tags", name) => Self::tag(name).ok(),
+            _ => None,
+        }
+    }
+
+    /// Branch or tag.
+    pub const fn kind(&self) -> RefKind {
+        self.kind
+    }
+
+    /// The name that people use, without `refs/heads/`.
+    pub const fn short(&self) -> &str {
+        &self.name
+    }
+
+    /// Its file in the store at `store`.
+    pub fn file(&self, store: &Path) -> PathBuf {
+        store.join("refs").join(self.kind.folder()).join(&*self.name)
+    }
+
+    /// The file of its log in the store at `store`.
+    pub fn log_file(&self, store: &Path) -> PathBuf {
+        store.join("logs").join(format!("{self}.log"))
+    }
+}
+
+/// The full form, `refs/heads/NAME`.
+impl fmt::Display for RefName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "refs/{}/{}", self.kind.folder(), self.name)
+    }
+}
+
+fn broken_rule(name: &str) -> Option<&'static str> {
+    let special = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
+    let rules = [
+        (name.is_empty(), "it is empty"),
+        (name.len() > limits::REF_NAME_BYTES, "it has more than 200 bytes"),
+        (name.starts_with('-'), "it starts with a dash"),
+        (
+            name.contains(special),
+            "it contains a space, a control character or one of ~ ^ : ? * [ \\",
+        ),
+        (name.contains("..") || name.ends_with('.'), "it contains `..` or ends with a dot"),
+        (name.contains("@{"), "it contains `@{`"),
+        (RESERVED.contains(&name), "that word means something else in a revision"),
+        (is_id_like(name), "it looks like a commit id"),
+    ];
+    let whole = rules.into_iter().find_map(|(broken, rule)| broken.then_some(rule));
+    whole.or_else(|| broken_component_rule(name))
+}
+
+fn is_id_like(name: &str) -> bool {
+    (ID_LIKE_DIGITS..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn broken_component_rule(name: &str) -> Option<&'static str> {
+    let components: Vec<&str> = name.split('/').collect();
+    if QUALIFIERS.contains(&components[0]) && components.len() > 1 {
+        return Some("its first part is `refs`, `heads` or `tags`");
+    }
+    let last = components.len() - 1;
+    components.iter().enumerate().find_map(|(at, part)| {
+        let rules = [
+            (part.is_empty(), "it starts or ends with a slash or contains two in a row"),
+            (part.starts_with('.'), "a part of it starts with a dot"),
+            (part.ends_with(".lock"), "a part of it ends with `.lock`"),
+            // `a.log/b` and the log of `a` would want the same path.
+            (at < last && part.ends_with(".log"), "a folder in it ends with `.log`"),
+        ];
+        rules.into_iter().find_map(|(broken, rule)| broken.then_some(rule))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_git_would_refuse_are_refused() {
+        for name in [
+            "",
+            "-x",
+            "a b",
+            "a~1",
+            "a^",
+            "a:b",
+            "a?",
+            "a*",
+            "a[",
+            "a\\",
+            "a..b",
+            "a.",
+            "a@{b",
+            "@",
+            "HEAD",
+            "latest",
+            ".a",
+            "a/.b",
+            "a/",
+            "/a",
+            "a//b",
+            "a.lock",
+            "a.lock/b",
+            "a\nb",
+            "a\0b",
+            "heads/a",
+            "tags/a",
+            "refs/heads/a",
+            "a.log/b",
+            "0123456789ab",
+            &"a".repeat(64),
+            &"é".repeat(101),
+        ] {
+            assert!(RefName::branch(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_people_use_are_taken() {
+        for name in ["main", "feature/x-1", "v1.2.3", "a@b", "20261101", "é", "heads", "x.log"] {
+            let branch = RefName::branch(name).unwrap();
+            assert_eq!(RefName::parse_full(&branch.to_string()), Some(branch));
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Branches, tags and `HEAD`: small text files, moved by compare-and-swap.
+//!
+//! | file               | content                                        |
+//! |--------------------|------------------------------------------------|
+//! | `refs/heads/NAME`  | 64 hex digits of a commit, `\n`                |
+//! | `refs/tags/NAME`   | likewise                                       |
+//! | `HEAD`             | `ref: refs/heads/NAME\n`, or a commit's digits |
+//! | `lock`             | empty; held while a ref moves, never long      |
+//!
+//! A ref moves under an exclusive lock on `lock`: read it again, compare it
+//! with what the caller saw, append the change to the [log](super::ref_log),
+//! then write the new file whole (temporary file, sync, rename, sync of the
+//! folder). Reading takes no lock: a file is there whole or not at all.
+
+use std::{
+    fs::TryLockError,
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
+    disk::{Disk, NewFile},
+    repo::{
+        ref_log::{self, Target},
+        ref_name::{RefKind, RefName, RefNameError},
+    },
+};
+
+/// How long to wait for another process to let go of the lock. It is held for
+/// a few syncs; a disk that takes longer than this for them is stuck.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
+
+/// What `HEAD` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// Commits go to this branch, which may not exist yet.
+    Branch(RefName),
+    /// A commit without a branch.
+    Detached(CommitId),
+}
+
+/// Who moves a ref, when, and what for.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// When.
+    pub time: Time,
+    /// Who.
+    pub who: &'a str,
+    /// Such as "commit: fix the roof".
+    pub reason: &'a str,
+}
+
+/// Why a ref could not be read or moved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefError {
+    /// The file does not say what a ref says.
+    #[error("{} is damaged: it is not a {noun}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What it should be, such as "commit id".
+        noun: &'static str,
+    },
+    /// It is already there.
+    #[error("{} `{}` already exists", name.kind().noun(), name.short())]
+    Exists {
+        /// Which.
+        name: RefName,
+        /// Where it points.
+        at: CommitId,
+    },
+    /// Somebody else moved it meanwhile.
+    #[error("{} `{}` has moved meanwhile", name.kind().noun(), name.short())]
+    Moved {
+        /// Which.
+        name: RefName,
+        /// Where it points now.
+        found: Option<CommitId>,
+    },
+    /// `HEAD` was changed meanwhile.
+    #[error("HEAD has moved meanwhile")]
+    HeadMoved,
+    /// One name would be a folder of the other.
+    #[error("{} `{}` cannot exist beside `{other}`", name.kind().noun(), name.short())]
+    Beside {
+        /// The one to be made.
+        name: RefName,
+        /// The one that is there.
+        other: String,
+    },
+    /// It is not there.
+    #[error("there is no {} `{}`", name.kind().noun(), name.short())]
+    Unknown {
+        /// Which.
+        name: RefName,
+    },
+    /// The name breaks a rule.
+    #[error(transparent)]
+    Name(#[from] RefNameError),
+    /// Another process holds the lock.
+    #[error("{} has been locked for {waited_secs} seconds", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// How long was waited.
+        waited_secs: u64,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+impl RefError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Damaged { .. } => ErrorKind::Damaged,
+            Self::Exists { .. } | Self::Moved { .. } | Self::HeadMoved | Self::Beside { .. } => {
+                ErrorKind::Exists
+            }
+            Self::Unknown { .. } => ErrorKind::NotFound,
+            Self::Name(_) => ErrorKind::Invalid,
+            Self::Locked { .. } => ErrorKind::Locked,
+            Self::Io(error) => error.kind(),
+        }
+    }
+}
+
+/// The refs of one store.
+#[derive(Clone, Debug)]
+pub struct Refs {
+    store: PathBuf,
+    disk: Disk,
+}
+
+impl Refs {
+    /// The refs of the store at `store`; reads nothing yet.
+    pub fn new(store: &Path, disk: Disk) -> Self {
+        Self { store: store.to_owned(), disk }
+    }
+
+    /// Where a branch or tag points; `None` when it does not exist.
+    ///
+    /// # Errors
+    /// [`RefError::Damaged`] and [`RefError::Io`].
+    pub fn read(&self, name: &RefName) -> Result<Option<CommitId>, RefError> {
+        let path = name.file(&self.store);
+        let Some(text) = read_small(&path, "commit id")? else { return Ok(None) };
+        let damaged = || RefError::Damaged { path, noun: "commit id" };
+        let id = text.strip_suffix('\n').unwrap_or(&text).parse();
+        id.map(Some).map_err(|_| damaged())
+    }
+
+    /// All branches or all tags, sorted by name.
+    ///
+    /// # Errors
+    /// [`RefError::Damaged`] for a file that is not a ref, [`RefError::Io`].
+    pub fn list(&self, kind: RefKind) -> Result<Vec<(RefName, CommitId)>, RefError> {
+        let mut found = Vec::new();
+        for name in self.names(kind)? {
+            // One that was deleted since the folder was read is no loss.
+            found.extend(self.read(&name)?.map(|id| (name, id)));
+        }
+        Ok(found)
+    }
+
+    /// Names of all branches or all tags, sorted, without reading them.
+    ///
+    /// # Errors
+    /// [`RefError::Damaged`] for a file whose name is none, [`RefError::Io`].
+    pub fn names(&self, kind: RefKind) -> Result<Vec<RefName>, RefError> {
+        let top = self.store.join("refs").join(kind.folder());
+        let mut found = Vec::new();
+        let mut folders = vec![top.clone()];
+        while let Some(folder) = folders.pop() {
+            for (path, is_folder) in entries(&folder)? {
+                if is_folder {
+                    folders.push(path);
+                    continue;
+                }
+                let short = path.strip_prefix(&top).ok().and_then(Path::to_str);
+                let name = short.and_then(|short| RefName::new(kind, short).ok());
+                found.push(name.ok_or(RefError::Damaged { path, noun: kind.noun() })?);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// What `HEAD` says.
+    ///
+    /// # Errors
+    /// [`RefError::Damaged`] and [`RefError::Io`].
+    pub fn head(&self) -> Result<Head, RefError> {
+        let path = self.head_file();
+        let damaged = |path| RefError::Damaged { path, noun: "branch or commit id" };
+        let Some(text) = read_small(&path, "branch or commit id")? else {
+            return Err(damaged(path));
+        };
+        let text = text.trim_end_matches('\n');
+        let head = match text.strip_prefix("ref: ") {
+            Some(name) => RefName::parse_full(name)
+                .filter(|name| name.kind() == RefKind::Branch)
+                .map(Head::Branch),
+            None => text.parse().ok().map(Head::Detached),
+        };
+        head.ok_or_else(|| damaged(path))
+    }
+
+    /// The commit that `HEAD` stands on; `None` when its branch has none yet.
+    ///
+    /// # Errors
+    /// As [`Refs::head`] and [`Refs::read`].
+    pub fn head_commit(&self) -> Result<Option<CommitId>, RefError> {
+        match self.head()? {
+            Head::Branch(name) => self.read(&name),
+            Head::Detached(id) => Ok(Some(id)),
+        }
+    }
+
+    /// Moves a branch or tag from `expected` to `new`; `None` means that it
+    /// does not exist.
+    ///
+    /// # Errors
+    /// [`RefError::Exists`] and [`RefError::Moved`] when it does not stand at
+    /// `expected`, [`RefError::Beside`], [`RefError::Locked`], [`RefError::Io`].
+    pub fn update(
+        &self,
+        name: &RefName,
+        expected: Option<CommitId>,
+        new: Option<CommitId>,
+        change: &Change<'_>,
+    ) -> Result<(), RefError> {
+        let _lock = self.lock()?;
+        let found = self.read(name)?;
+        match found {
+            _ if found == expected => {}
+            Some(at) if expected.is_none() => {
+                return Err(RefError::Exists { name: name.clone(), at });
+            }
+            _ => return Err(RefError::Moved { name: name.clone(), found }),
+        }
+        if found == new {
+            return Ok(());
+        }
+        let path = name.file(&self.store);
+        let folder = path.parent().unwrap_or(&self.store);
+        if new.is_some() {
+            self.make_room(name, &path)?;
+            self.disk.create_folders(folder)?;
+        }
+        let log = name.log_file(&self.store);
+        ref_log::append(&self.disk, &log, (&found.into(), &new.into()), change)?;
+        match new {
+            Some(id) => self.write(&path, &format!("{id}\n")),
+            None => {
+                self.disk.remove(&path)?;
+                self.disk.sync_folder(folder)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Points a branch or tag whose file is damaged at `new`. What it pointed at
+    /// is in its log.
+    ///
+    /// # Errors
+    /// [`RefError::Exists`] when it is not damaged, [`RefError::Locked`],
+    /// [`RefError::Io`].
+    pub fn repair(
+        &self,
+        name: &RefName,
+        new: CommitId,
+        change: &Change<'_>,
+    ) -> Result<(), RefError> {
+        let _lock = self.lock()?;
+        match self.read(name) {
+            Err(RefError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+            Ok(None) => return Err(RefError::Unknown { name: name.clone() }),
+            Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
+        }
+        let log = name.log_file(&self.store);
+        ref_log::append(&self.disk, &log, (&Target::Nothing, &new.into()), change)?;
+        self.write(&name.file(&self.store), &format!("{new}\n"))
+    }
+
+    /// Points `HEAD` elsewhere, when it still says `expected`.
+    ///
+    /// # Errors
+    /// [`RefError::HeadMoved`] when it does not, [`RefError::Locked`],
+    /// [`RefError::Io`].
+    pub fn set_head(
+        &self,
+        expected: &Head,
+        new: &Head,
+        change: &Change<'_>,
+    ) -> Result<(), RefError> {
+        let _lock = self.lock()?;
+        if self.head()? != *expected {
+            return Err(RefError::HeadMoved);
+        }
+        if expected == new {
+            return Ok(());
+        }
+        let target = |head: &Head| match head {
+            Head::Branch(name) => Target::Branch(name.clone()),
+            Head::Detached(id) => Target::Commit(*id),
+        };
+        let log = self.head_log_file();
+        ref_log::append(&self.disk, &log, (&target(expected), &target(new)), change)?;
+        self.write_head(new)
+    }
+
+    /// Where a branch or tag stood, oldest change first; also of one that was
+    /// deleted.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn log(&self, name: &RefName) -> Result<Vec<ref_log::Line>, RefError> {
+        Ok(ref_log::read(&name.log_file(&self.store))?)
+    }
+
+    /// What `HEAD` said, oldest change first.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn head_log(&self) -> Result<Vec<ref_log::Line>, RefError> {
+        Ok(ref_log::read(&self.head_log_file())?)
+    }
+
+    pub(super) fn write_head(&self, head: &Head) -> Result<(), RefError> {
+        let text = match head {
+            Head::Branch(name) => format!("ref: {name}\n"),
+            Head::Detached(id) => format!("{id}\n"),
+        };
+        self.write(&self.head_file(), &text)
+    }
+
+    fn head_file(&self) -> PathBuf {
+        self.store.join("HEAD")
+    }
+
+    fn head_log_file(&self) -> PathBuf {
+        self.store.join("logs").join("HEAD.log")
+    }
+
+    fn write(&self, path: &Path, text: &str) -> Result<(), RefError> {
+        let temporary = temporary(&self.store, "ref");
+        Ok(self.disk.write_whole(&temporary, path, text.as_bytes())?)
+    }
+
+    /// Takes the store's short lock; it ends with the returned file.
+    fn lock(&self) -> Result<NewFile, RefError> {
+        let path = self.store.join("lock");
+        let file = self.disk.append(&path)?;
+        let start = Instant::now();
+        loop {
+            match file.file().try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(source)) => {
+                    return Err(PathError { action: "lock", path, source }.into());
+                }
+                Err(TryLockError::WouldBlock) if start.elapsed() > LOCK_WAIT => {
+                    return Err(RefError::Locked { path, waited_secs: LOCK_WAIT.as_secs() });
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    /// Makes sure that no ref is a folder of this one or lies below it;
+    /// removes folders that hold nothing any more.
+    fn make_room(&self, name: &RefName, path: &Path) -> Result<(), RefError> {
+        let mut above = String::new();
+        for part in name.short().split('/') {
+            if !above.is_empty() {
+                let higher = RefName::new(name.kind(), &above)?;
+                if higher.file(&self.store).is_file() {
+                    return Err(RefError::Beside { name: name.clone(), other: above });
+                }
+                above.push('/');
+            }
+            above.push_str(part);
+        }
+        let mut folders = vec![path.to_owned()];
+        let mut empty = Vec::new();
+        while let Some(folder) = folders.pop().filter(|_| path.is_dir()) {
+            for (inside, is_folder) in entries(&folder)? {
+                if !is_folder {
+                    let below = inside.strip_prefix(path).unwrap_or(&inside).display();
+                    let other = format!("{}/{below}", name.short());
+                    return Err(RefError::Beside { name: name.clone(), other });
+                }
+                folders.push(inside);
+            }
+            empty.push(folder);
+        }
+        for folder in empty.iter().rev() {
+            fs_err::remove_dir(folder).map_err(PathError::when("remove", folder))?;
+        }
+        Ok(())
+    }
+}
+
+/// A name in `tmp/` that nobody else uses.
+pub(super) fn temporary(store: &Path, what: &str) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let Time { secs, nanos } = Time::now();
+    let process = std::process::id();
+    store.join("tmp").join(format!("{what}-{process}-{count}-{secs}{nanos:09}"))
+}
+
+/// Reads a small text file; `None` when there is no such file.
+fn read_small(path: &Path, noun: &'static str) -> Result<Option<String>, RefError> {
+    use io::Read;
+    let absent = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    };
+    let file = match fs_err::File::open(path) {
+        Err(error) if absent(&error) => return Ok(None),
+        other => other.map_err(PathError::when("read", path))?,
+    };
+    if file.metadata().map_err(PathError::when("read", path))?.is_dir() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    let limit = limits::REF_BYTES as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(PathError::when("read", path))?;
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() <= limits::REF_BYTES);
+    text.map(Some).ok_or_else(|| RefError::Damaged { path: path.to_owned(), noun })
+}
+
+/// Paths in a folder and whether each is a folder; nothing when it is gone.
+fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>, PathError> {
+    let listing = match fs_err::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(PathError::when("list", folder))?,
+    };
+    listing
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.path(), entry.file_type()?.is_dir()))
+        })
+        .collect::<io::Result<_>>()
+        .map_err(PathError::when("list", folder))
+}
+
+#[cfg(test)]
+mod tests;

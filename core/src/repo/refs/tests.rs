@@ -1,0 +1,141 @@
+//! Tests of [`Refs`](super::Refs): no store is needed, a folder is enough.
+
+use std::thread;
+
+use super::*;
+
+const CHANGE: Change<'static> =
+    Change { time: Time { secs: 1, nanos: 0 }, who: "ann", reason: "test" };
+
+fn refs() -> (tempfile::TempDir, Refs) {
+    let dir = tempfile::tempdir().unwrap();
+    fs_err::create_dir(dir.path().join("tmp")).unwrap();
+    let refs = Refs::new(dir.path(), Disk::default());
+    (dir, refs)
+}
+
+fn id(text: &str) -> CommitId {
+    CommitId::of(text.as_bytes())
+}
+
+fn branch(name: &str) -> RefName {
+    RefName::branch(name).unwrap()
+}
+
+#[test]
+fn a_ref_moves_only_from_where_it_was_seen() {
+    let (_dir, refs) = refs();
+    let main = branch("main");
+    assert_eq!(refs.read(&main).unwrap(), None);
+    refs.update(&main, None, Some(id("1")), &CHANGE).unwrap();
+    assert_eq!(refs.read(&main).unwrap(), Some(id("1")));
+
+    let again = refs.update(&main, None, Some(id("2")), &CHANGE).unwrap_err();
+    assert!(matches!(again, RefError::Exists { at, .. } if at == id("1")));
+    let stale = refs.update(&main, Some(id("0")), Some(id("2")), &CHANGE).unwrap_err();
+    assert!(matches!(stale, RefError::Moved { found: Some(at), .. } if at == id("1")));
+    assert_eq!(stale.kind(), ErrorKind::Exists);
+
+    refs.update(&main, Some(id("1")), Some(id("2")), &CHANGE).unwrap();
+    refs.update(&main, Some(id("2")), None, &CHANGE).unwrap();
+    assert_eq!(refs.read(&main).unwrap(), None);
+    let moves: Vec<_> = refs.log(&main).unwrap().into_iter().map(|l| (l.old, l.new)).collect();
+    let [one, two] = [id("1"), id("2")].map(Target::Commit);
+    let nothing = Target::Nothing;
+    assert_eq!(moves, [(nothing.clone(), one.clone()), (one, two.clone()), (two, nothing)]);
+}
+
+#[test]
+fn a_name_cannot_be_a_folder_of_another() {
+    let (_dir, refs) = refs();
+    refs.update(&branch("a"), None, Some(id("1")), &CHANGE).unwrap();
+    let below = refs.update(&branch("a/b/c"), None, Some(id("1")), &CHANGE).unwrap_err();
+    assert_eq!(below.to_string(), "branch `a/b/c` cannot exist beside `a`");
+
+    refs.update(&branch("a"), Some(id("1")), None, &CHANGE).unwrap();
+    refs.update(&branch("a/b/c"), None, Some(id("1")), &CHANGE).unwrap();
+    let above = refs.update(&branch("a"), None, Some(id("1")), &CHANGE).unwrap_err();
+    assert_eq!(above.to_string(), "branch `a` cannot exist beside `a/b/c`");
+    assert_eq!(refs.read(&branch("a")).unwrap(), None);
+
+    refs.update(&branch("a/b/c"), Some(id("1")), None, &CHANGE).unwrap();
+    refs.update(&branch("a"), None, Some(id("1")), &CHANGE).unwrap();
+    assert_eq!(refs.list(RefKind::Branch).unwrap(), [(branch("a"), id("1"))]);
+}
+
+#[test]
+fn all_are_listed_in_order() {
+    let (_dir, refs) = refs();
+    for name in ["z", "a/x", "a/b/c", "m"] {
+        refs.update(&branch(name), None, Some(id(name)), &CHANGE).unwrap();
+    }
+    refs.update(&RefName::tag("v1").unwrap(), None, Some(id("t")), &CHANGE).unwrap();
+    let names: Vec<_> = refs.list(RefKind::Branch).unwrap();
+    let names: Vec<_> = names.iter().map(|(name, _)| name.short()).collect();
+    assert_eq!(names, ["a/b/c", "a/x", "m", "z"]);
+    assert_eq!(refs.list(RefKind::Tag).unwrap().len(), 1);
+}
+
+#[test]
+fn head_names_a_branch_or_a_commit() {
+    let (dir, refs) = refs();
+    assert_eq!(refs.head().unwrap_err().kind(), ErrorKind::Damaged);
+    let main = Head::Branch(branch("main"));
+    refs.write_head(&main).unwrap();
+    assert_eq!(refs.head().unwrap(), main);
+    assert_eq!(refs.head_commit().unwrap(), None);
+
+    let detached = Head::Detached(id("1"));
+    assert!(matches!(refs.set_head(&detached, &main, &CHANGE), Err(RefError::HeadMoved)));
+    refs.set_head(&main, &detached, &CHANGE).unwrap();
+    assert_eq!(refs.head_commit().unwrap(), Some(id("1")));
+    assert_eq!(refs.head_log().unwrap()[0].old, Target::Branch(branch("main")));
+
+    for bad in ["", "ref: refs/tags/x", "ref: refs/heads/..", "12", "\u{0}"] {
+        fs_err::write(dir.path().join("HEAD"), bad).unwrap();
+        assert_eq!(refs.head().unwrap_err().kind(), ErrorKind::Damaged, "{bad:?}");
+    }
+}
+
+#[test]
+fn damage_names_the_file() {
+    let (dir, refs) = refs();
+    let file = dir.path().join("refs/heads/main");
+    fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+    let large = "a".repeat(10_000);
+    for bad in ["", "123\n", &large] {
+        fs_err::write(&file, bad).unwrap();
+        let error = refs.read(&branch("main")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+        assert!(error.to_string().starts_with(file.to_str().unwrap()), "{error}");
+    }
+    refs.repair(&branch("main"), id("1"), &CHANGE).unwrap();
+    assert_eq!(refs.read(&branch("main")).unwrap(), Some(id("1")));
+    assert!(refs.repair(&branch("main"), id("2"), &CHANGE).is_err());
+}
+
+#[test]
+fn of_many_writers_each_move_is_made_by_one() {
+    let (_dir, refs) = refs();
+    let main = branch("main");
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            let (refs, main) = (&refs, &main);
+            scope.spawn(move || {
+                for step in 0..10 {
+                    loop {
+                        let seen = refs.read(main).unwrap();
+                        let new = id(&format!("{writer} {step} {seen:?}"));
+                        match refs.update(main, seen, Some(new), &CHANGE) {
+                            Ok(()) => break,
+                            Err(error) => assert_eq!(error.kind(), ErrorKind::Exists),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let log = refs.log(&main).unwrap();
+    assert_eq!(log.len(), 40);
+    assert!(log.windows(2).all(|pair| pair[0].new == pair[1].old));
+}

@@ -1,0 +1,387 @@
+//! Tests of revisions, paths and history on a real store.
+
+use std::convert::Infallible;
+
+use super::*;
+use crate::{
+    base::{id::TreeId, name::EntryName, observe::Silent},
+    disk::Disk,
+    format::tree::{Entry, Kind, Metadata, Totals, split::FolderEncoder},
+    ops::{cat, list, log},
+    repo::{
+        config::Config,
+        path::{Found, resolve_path},
+        refs::{Change, Head},
+    },
+    store::Writer,
+};
+
+struct Fixture {
+    _dir: tempfile::TempDir,
+    repo: Repo,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join(".snap");
+        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
+        let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
+        Self { _dir: dir, repo }
+    }
+
+    fn commit(&self, tree: TreeId, parents: &[CommitId], secs: i64) -> CommitId {
+        let commit = Commit {
+            tree,
+            parents: parents.to_vec(),
+            time: Time { secs, nanos: 0 },
+            author: "ann".into(),
+            host: "box".into(),
+            message: format!("at {secs}\nmore"),
+            labels: Default::default(),
+            root: None,
+            totals: Totals::default(),
+        };
+        let bytes = commit.encode();
+        let id = CommitId::of(&bytes);
+        let writer = Writer::new(self.repo.store(), 3, 1).unwrap();
+        writer.add_commit(id, &bytes).unwrap();
+        writer.finish().unwrap();
+        self.repo.store().refresh().unwrap();
+        id
+    }
+
+    fn point(&self, name: &RefName, id: CommitId) {
+        let change = Change { time: Time::default(), who: "ann", reason: "test" };
+        let old = self.repo.refs().read(name).unwrap();
+        self.repo.refs().update(name, old, Some(id), &change).unwrap();
+    }
+
+    fn folder(&self, entries: Vec<Entry>) -> TreeId {
+        let writer = Writer::new(self.repo.store(), 3, 1).unwrap();
+        let mut nodes = Vec::new();
+        let mut put = |id, bytes| {
+            nodes.push((id, bytes));
+            Ok::<_, Infallible>(())
+        };
+        let mut encoder = FolderEncoder::new();
+        for entry in entries {
+            encoder.push(entry, &Totals::default(), &mut put).unwrap();
+        }
+        let folder = encoder.finish(&mut put).unwrap();
+        for (id, bytes) in nodes {
+            writer.add_tree(id, &bytes).unwrap();
+        }
+        writer.add_blob(0, BlobId::of(b"x"), b"x").unwrap();
+        writer.finish().unwrap();
+        self.repo.store().refresh().unwrap();
+        folder.id
+    }
+
+    fn find(&self, rev: &str) -> Result<CommitId, SpecError> {
+        let date = |text: &str| Some(Time { secs: text.replace(':', "").parse().ok()?, nanos: 0 });
+        Revisions::new(&self.repo, &date).commit(rev)
+    }
+
+    fn split(&self, spec: &str) -> (String, Option<String>) {
+        let date = |text: &str| Some(Time { secs: text.replace(':', "").parse().ok()?, nanos: 0 });
+        let (rev, path) = Revisions::new(&self.repo, &date).split(spec.as_bytes());
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (text(rev), path.map(text))
+    }
+}
+
+fn entry(name: &str, kind: Kind) -> Entry {
+    let name = EntryName::new(name.as_bytes()).unwrap();
+    Entry { name, kind, metadata: Metadata { mode: 0o644, ..Metadata::default() } }
+}
+
+fn file(name: &str) -> Entry {
+    entry(name, Kind::File { size: 1, id: BlobId::of(b"x") })
+}
+
+fn main() -> RefName {
+    RefName::branch("main").unwrap()
+}
+
+/// `1 ← 2 ← 4 (main)`, with `1 ← 3 ← 4`, and the tag `v1` at 2.
+fn diamond() -> (Fixture, [CommitId; 4]) {
+    let fixture = Fixture::new();
+    let tree = fixture.folder(Vec::new());
+    let one = fixture.commit(tree, &[], 10);
+    let two = fixture.commit(tree, &[one], 20);
+    let three = fixture.commit(tree, &[one], 30);
+    let four = fixture.commit(tree, &[two, three], 40);
+    fixture.point(&main(), four);
+    fixture.point(&RefName::tag("v1").unwrap(), two);
+    (fixture, [one, two, three, four])
+}
+
+#[test]
+fn every_way_to_name_a_commit_finds_it() {
+    let (fixture, [one, two, three, four]) = diamond();
+    let whole = three.to_string();
+    for (rev, id) in [
+        ("HEAD", four),
+        ("latest", four),
+        ("main", four),
+        ("heads/main", four),
+        ("refs/heads/main", four),
+        ("v1", two),
+        ("tags/v1", two),
+        (&whole, three),
+        (&whole[..8], three),
+        (&whole[..8].to_uppercase(), three),
+        ("HEAD~", two),
+        ("HEAD^", two),
+        ("HEAD^2", three),
+        ("HEAD^0", four),
+        ("HEAD~0", four),
+        ("main~2", one),
+        ("main^2~1", one),
+        ("main^2^", one),
+        ("latest@40", four),
+        ("latest@35", three),
+        ("latest@29", two),
+        ("main@3:5", three),
+        ("v1@1000", two),
+        ("latest@35~1", one),
+        ("main^@99", two),
+    ] {
+        assert_eq!(fixture.find(rev).unwrap(), id, "{rev}");
+    }
+}
+
+#[test]
+fn what_names_nothing_says_so() {
+    let (fixture, [.., four]) = diamond();
+    for (rev, message) in [
+        ("mian", "there is no commit, branch or tag `mian`"),
+        ("", "there is no commit, branch or tag ``"),
+        ("tags/main", "there is no commit, branch or tag `tags/main`"),
+        ("abc~1", "there is no commit, branch or tag `abc`"),
+        ("main~9999999999999999999999", "there is no commit, branch or tag"),
+        ("v1~2", "has no parent 1"),
+        ("main^3", &format!("commit {four:.12} has no parent 3")),
+        ("main@5", "`main@5` has no commit as old as that"),
+        ("main@soon", "`soon` is not a date"),
+        (&"0".repeat(64), "there is no commit, branch or tag `000"),
+    ] {
+        let error = fixture.find(rev).unwrap_err().to_string();
+        assert!(error.contains(message), "{rev}: {error}");
+    }
+    match fixture.find("mian").unwrap_err() {
+        SpecError::Unknown { close, .. } => assert_eq!(close, ["main"]),
+        other => panic!("{other}"),
+    }
+    let empty = Fixture::new();
+    assert!(matches!(empty.find("latest~3"), Err(SpecError::Unborn { .. })));
+}
+
+#[test]
+fn an_ambiguous_prefix_lists_its_candidates() {
+    let fixture = Fixture::new();
+    let tree = fixture.folder(Vec::new());
+    let writer = Writer::new(fixture.repo.store(), 3, 1).unwrap();
+    let mut seen = std::collections::HashMap::new();
+    let mut twins = None;
+    for secs in 0..3000 {
+        let commit = Commit {
+            tree,
+            parents: Vec::new(),
+            time: Time { secs, nanos: 0 },
+            author: String::new(),
+            host: String::new(),
+            message: "m\nmore".into(),
+            labels: Default::default(),
+            root: None,
+            totals: Totals::default(),
+        };
+        let bytes = commit.encode();
+        let id = CommitId::of(&bytes);
+        writer.add_commit(id, &bytes).unwrap();
+        if let Some(other) = seen.insert(id.to_string()[..4].to_owned(), id) {
+            twins = Some((other, id));
+        }
+    }
+    writer.finish().unwrap();
+    fixture.repo.store().refresh().unwrap();
+    let (old, new) = twins.unwrap();
+    match fixture.find(&new.to_string()[..4]).unwrap_err() {
+        SpecError::Ambiguous { candidates, .. } => {
+            assert_eq!(candidates[0].id, new);
+            assert!(candidates.iter().any(|candidate| candidate.id == old));
+            assert_eq!(candidates[0].message, "m");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_date_may_contain_colons_and_so_may_a_path() {
+    let fixture = Fixture::new();
+    let split = |spec| fixture.split(spec);
+    let path = |rev: &str, path: &str| (rev.to_owned(), Some(path.to_owned()));
+    assert_eq!(split("main"), ("main".into(), None));
+    assert_eq!(split("main:a:b"), path("main", "a:b"));
+    assert_eq!(split("main:"), path("main", ""));
+    assert_eq!(split("main:a@b"), path("main", "a@b"));
+    assert_eq!(split("main@10:30"), ("main@10:30".into(), None));
+    assert_eq!(split("main@10:30~2"), ("main@10:30~2".into(), None));
+    assert_eq!(split("main@10:30:a"), path("main@10:30", "a"));
+    assert_eq!(split("main@10:a:b"), path("main@10", "a:b"));
+    assert_eq!(split("a@b:c"), path("a@b", "c"));
+}
+
+#[test]
+fn history_is_newest_first_and_each_commit_once() {
+    let (fixture, [one, two, three, four]) = diamond();
+    let list = |options: &log::Options| -> Vec<CommitId> {
+        let log = log::run(fixture.repo.store(), &[four, two], options).unwrap();
+        log.map(|step| step.unwrap().0).collect()
+    };
+    assert_eq!(list(&log::Options::default()), [four, three, two, one]);
+    let first = log::Options { parents: Parents::First, ..Default::default() };
+    assert_eq!(list(&first), [four, two, one]);
+    let some = log::Options {
+        limit: std::num::NonZeroU64::new(1),
+        since: Some(Time { secs: 20, nanos: 0 }),
+        until: Some(Time { secs: 35, nanos: 0 }),
+        ..Default::default()
+    };
+    assert_eq!(list(&some), [three]);
+}
+
+#[test]
+fn paths_are_found_in_folders_however_large() {
+    let fixture = Fixture::new();
+    let names: Vec<String> = (0..40_000).map(|i| format!("{i:05}")).collect();
+    let large = fixture.folder(names.iter().map(|name| file(name)).collect());
+    let link = entry("link", Kind::Symlink { target: (*b"large").into() });
+    let root = fixture.folder(vec![file("a"), entry("large", Kind::Folder { id: large }), link]);
+    let store = fixture.repo.store();
+    let find = |path: &str| resolve_path(store, root, path.as_bytes());
+
+    assert_eq!(find("").unwrap(), Found::Root(root));
+    assert_eq!(find("/./").unwrap(), Found::Root(root));
+    assert_eq!(find("large/").unwrap().tree(), Some(large));
+    for name in ["00000", "01023", "20000", "39999"] {
+        assert_eq!(find(&format!("large/{name}")).unwrap(), Found::Entry(file(name)));
+    }
+    for (path, message) in [
+        ("b", "there is no `b` in the snapshot"),
+        ("large/40000", "there is no `large/40000`"),
+        ("large/!", "there is no `large/!`"),
+        ("a/b", "`a` is a file, not a folder"),
+        ("link/00000", "`link` is a symlink, not a folder"),
+        ("large/../a", "contains `..`"),
+    ] {
+        let error = find(path).unwrap_err().to_string();
+        assert!(error.contains(message), "{path}: {error}");
+    }
+
+    let mut paths = Vec::new();
+    let mut each = |path: &[u8], _: &Entry| {
+        paths.push(String::from_utf8(path.to_vec()).unwrap());
+        Ok(())
+    };
+    let all = list::run(store, (root, b""), list::Depth::All, &Silent, &mut each).unwrap();
+    assert_eq!(all.entries, 40_003);
+    assert_eq!((&*paths[0], &*paths[1], &*paths[2]), ("a", "large", "large/00000"));
+    assert_eq!((&*paths[40_001], &*paths[40_002]), ("large/39999", "link"));
+    let folder =
+        list::run(store, (large, b"large"), list::Depth::Folder, &Silent, &mut |path, _| {
+            assert!(path.starts_with(b"large/"));
+            Ok(())
+        });
+    assert_eq!(folder.unwrap().entries, 40_000);
+}
+
+#[test]
+fn a_depth_bomb_is_refused() {
+    let fixture = Fixture::new();
+    let mut tree = fixture.folder(Vec::new());
+    let writer = Writer::new(fixture.repo.store(), 3, 1).unwrap();
+    for _ in 0..crate::base::limits::DEPTH + 10 {
+        let mut put = |id, bytes: Vec<u8>| writer.add_tree(id, &bytes);
+        let mut encoder = FolderEncoder::new();
+        encoder.push(entry("d", Kind::Folder { id: tree }), &Totals::default(), &mut put).unwrap();
+        tree = encoder.finish(&mut put).unwrap().id;
+    }
+    writer.finish().unwrap();
+    fixture.repo.store().refresh().unwrap();
+    let mut each = |_: &[u8], _: &Entry| Ok(());
+    let error = list::run(fixture.repo.store(), (tree, b""), list::Depth::All, &Silent, &mut each);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn content_is_printed_whole_and_checked() {
+    use crate::format::chunk_list::{ChunkList, Piece, Pieces};
+    let fixture = Fixture::new();
+    let store = fixture.repo.store();
+    let writer = Writer::new(store, 3, 1).unwrap();
+    let (whole, lie) = (BlobId::of(b"onetwo"), BlobId::of(b"twoone"));
+    let piece = |text: &[u8]| Piece { id: BlobId::of(text), bytes: 3 };
+    let pieces = Pieces::Chunks(vec![piece(b"one"), piece(b"two")]);
+    let list = ChunkList { total_bytes: 6, pieces };
+    for text in [b"one", b"two"] {
+        writer.add_blob(0, BlobId::of(text), text).unwrap();
+    }
+    writer.add_chunk_list(whole, &list.encode()).unwrap();
+    writer.add_chunk_list(lie, &list.encode()).unwrap();
+    writer.finish().unwrap();
+    store.refresh().unwrap();
+
+    let mut out = Vec::new();
+    assert_eq!(cat::run(store, &whole, &mut out, &Silent).unwrap().bytes, 6);
+    assert_eq!(out, b"onetwo");
+    let error = cat::run(store, &lie, &mut out, &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    let missing = cat::run(store, &BlobId::of(b"?"), &mut out, &Silent).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+
+    let resolved = Revisions::new(&fixture.repo, &|_| None).blob(&whole.to_string()[..10]);
+    assert_eq!(resolved.unwrap(), Some(whole));
+}
+
+#[test]
+fn a_detached_head_is_a_commit() {
+    let (fixture, [one, ..]) = diamond();
+    let change = Change { time: Time::default(), who: "ann", reason: "test" };
+    let (old, new) = (Head::Branch(main()), Head::Detached(one));
+    fixture.repo.refs().set_head(&old, &new, &change).unwrap();
+    assert_eq!(fixture.find("latest").unwrap(), one);
+}
+
+#[test]
+fn suffixes_are_taken_off_from_the_right() {
+    let mut suffixes = Vec::new();
+    let mut text = "main@2026-11-01~2^3^";
+    while let Some(rest) = peel(text, &mut suffixes) {
+        text = rest;
+    }
+    assert_eq!(text, "main");
+    assert!(matches!(
+        suffixes.as_slice(),
+        [Suffix::Parent(1), Suffix::Parent(3), Suffix::Back(2), Suffix::Date("2026-11-01")]
+    ));
+    assert!(peel("main~99999999999999999999999", &mut Vec::new()).is_none());
+}
+
+#[test]
+fn a_text_names_branches_before_tags() {
+    let full = |text| names(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(full("v1"), ["refs/heads/v1", "refs/tags/v1"]);
+    assert_eq!(full("tags/v1"), ["refs/tags/v1"]);
+    assert_eq!(full("refs/heads/a/b"), ["refs/heads/a/b"]);
+    assert!(full("HEAD").is_empty());
+}
+
+#[test]
+fn distances_are_those_of_levenshtein() {
+    assert_eq!(distance("main", "main"), 0);
+    assert_eq!(distance("mian", "main"), 2);
+    assert_eq!(distance("", "abc"), 3);
+    assert_eq!(distance("kitten", "sitting"), 3);
+}
