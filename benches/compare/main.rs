@@ -1,3 +1,113 @@
 //! Compares snap with other tools on the same data in one run.
+//!
+//! `--help` says how to call it, `benches/README.md` what it measures and how.
+//! Everything that is printed is printed here: the table to standard output,
+//! what goes on to standard error. The exit code is 1 when a tool failed or
+//! gave back something else than it was given; a missed target is no failure.
 
-fn main() {}
+mod args;
+mod contest;
+mod machine;
+mod measure;
+mod place;
+mod table;
+mod tools;
+mod works;
+
+use std::{cell::RefCell, process::ExitCode};
+
+use crate::{
+    args::{Args, HELP},
+    place::Place,
+    table::{Row, markdown},
+    works::{Bench, WORKS, Work},
+};
+
+/// Whatever stops a comparison, as text for whoever started it.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            talk(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let args = Args::parse(std::env::args_os().skip(1))?;
+    if args.help {
+        show(HELP);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.list {
+        let lines: Vec<String> =
+            WORKS.iter().map(|work| format!("{:14}{}\n", work.slug, work.about)).collect();
+        show(&lines.concat());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let works = chosen(&args)?;
+    let snap = machine::snap(&args)?;
+    let notes = RefCell::new(Vec::new());
+    let note = |text: String| {
+        talk(&text);
+        notes.borrow_mut().push(text);
+    };
+    let mut rows: Vec<Row> = Vec::new();
+    let mut failed = false;
+    for (number, parent) in machine::parents(&args)?.iter().enumerate() {
+        let place = Place::new(parent)?;
+        let bench = Bench { args: &args, place: &place, snap: &snap, note: &note };
+        for work in works.iter().filter(|work| number == 0 || !work.once) {
+            talk(&format!("{}: {} …", place.name, work.about));
+            match (work.run)(&bench) {
+                Ok(made) => rows.extend(made),
+                Err(error) => note(format!("{}, {}: {error}", work.slug, place.name)),
+            }
+            failed |= place.clear().inspect_err(|error| talk(&error.to_string())).is_err();
+        }
+    }
+    failed |= !notes.borrow().is_empty();
+    let text = report(&args, &snap, &rows, &notes.borrow());
+    show(&text);
+    if let Some(path) = &args.markdown {
+        fs_err::write(path, &text)?;
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn chosen(args: &Args) -> Result<Vec<&'static Work>> {
+    if let Some(unknown) =
+        args.only.iter().find(|slug| WORKS.iter().all(|work| work.slug != **slug))
+    {
+        return Err(format!("no work is called `{unknown}`; --list shows them").into());
+    }
+    let wanted = |work: &&Work| args.only.is_empty() || args.only.iter().any(|s| s == work.slug);
+    Ok(WORKS.iter().filter(wanted).collect())
+}
+
+fn report(args: &Args, snap: &std::path::Path, rows: &[Row], notes: &[String]) -> String {
+    let mut text = format!("{}\n{}", machine::describe(args, snap), markdown(rows));
+    let missed = rows.iter().filter(|row| row.is_met() == Some(false)).count();
+    let met = rows.iter().filter(|row| row.is_met() == Some(true)).count();
+    text.push_str(&format!("\n{met} targets met, {missed} missed.\n"));
+    for absent in machine::absent_peers() {
+        text.push_str(&format!("\n- {absent} is not installed here and was left out."));
+    }
+    for note in notes {
+        text.push_str(&format!("\n- {note}"));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+#[expect(clippy::print_stdout, reason = "the table is what this program is for")]
+fn show(text: &str) {
+    print!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "a run takes minutes, and says where it is")]
+fn talk(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,1 +1,19 @@
-//! Tests of the real binary.
+//! Tests of the real binary, one file a command.
+//!
+//! They check the wiring: exit code, stdout and stderr, in a cleared
+//! environment with a fixed clock. What an operation does is tested in core.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bad_input;
+mod branch;
+mod cat;
+mod commit;
+mod config;
+mod env;
+mod init;
+mod log;
+mod ls;
+mod restore;
+mod usage;
+mod verify;

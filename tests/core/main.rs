@@ -1,1 +1,7 @@
 //! Tests of the core.
+mod restore;
+mod restore_fixture;
+mod restore_hostile;
+mod restore_speed;
+mod concurrency;
+mod scratch;

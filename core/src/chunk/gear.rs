@@ -73,15 +73,16 @@ fn find_wide(gear: &[u64; 256], data: &[u8], at: usize, mask: u64) -> Result<usi
         let begin = at + lane * STRETCH;
         data[begin - WINDOW..begin].iter().fold(0, |hash, &byte| step(gear, hash, byte))
     });
-    let lanes: [&[u8]; LANES] =
-        std::array::from_fn(|lane| &data[at + lane * STRETCH..at + (lane + 1) * STRETCH]);
+    // Arrays, so that the compiler sees that no index leaves them.
+    let (stretches, _) = data[at..at + LANES * STRETCH].as_chunks::<STRETCH>();
+    let [a, b, c, d] = stretches else { return Err(hashes[LANES - 1]) };
     let mut hits = [usize::MAX; LANES];
     for offset in 0..STRETCH {
-        let mut any = false;
-        for lane in 0..LANES {
-            hashes[lane] = step(gear, hashes[lane], lanes[lane][offset]);
-            any |= hashes[lane] & mask == 0;
-        }
+        hashes[0] = step(gear, hashes[0], a[offset]);
+        hashes[1] = step(gear, hashes[1], b[offset]);
+        hashes[2] = step(gear, hashes[2], c[offset]);
+        hashes[3] = step(gear, hashes[3], d[offset]);
+        let any = hashes.iter().any(|hash| hash & mask == 0);
         if any {
             for lane in 0..LANES {
                 if hashes[lane] & mask == 0 {

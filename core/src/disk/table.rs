@@ -86,7 +86,7 @@ impl TableWriter {
         })
     }
 
-    /// Adds a record; keys must strictly increase.
+    /// Adds a record; keys must not decrease.
     ///
     /// # Errors
     /// [`PathError`] when the file cannot be written.
@@ -148,6 +148,9 @@ impl TableWriter {
         Ok(self.file.path().to_owned())
     }
 }
+
+/// A walk through a table keeps no more than twice so many blocks in memory.
+const RELEASE_BLOCKS: usize = 1024;
 
 /// A table that is read.
 #[derive(Debug)]
@@ -226,6 +229,16 @@ impl Table {
         Ok(&records[..count * self.header.shape.record_bytes])
     }
 
+    /// Lets go of the memory behind a reader that walks through the table. The
+    /// pages stay in the system's cache, and are mapped again when touched.
+    fn release(&self, first_block: usize) {
+        let advice = memmap2::UncheckedAdvice::DontNeed;
+        let (offset, len) = (BLOCK_BYTES * (1 + first_block), BLOCK_BYTES * RELEASE_BLOCKS);
+        // SAFETY: of a shared read-only map of a file this only drops page
+        // table entries; the same bytes are read again from the file.
+        let _ = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
+    }
+
     /// Index of the first record whose key is not below `key`.
     fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
         let blocks = self.header.blocks() as usize;
@@ -262,10 +275,13 @@ impl Table {
     pub fn record(&self, index: u64) -> Result<&[u8], TableError> {
         let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
         let (block, slot) = (index as usize / full, index as usize % full);
+        if slot == 0 && block > 0 && block.is_multiple_of(RELEASE_BLOCKS) {
+            self.release(block - RELEASE_BLOCKS);
+        }
         Ok(&self.block(block)?[slot * width..(slot + 1) * width])
     }
 
-    /// The record with exactly this key, and its index.
+    /// The first record with exactly this key, and its index.
     ///
     /// # Errors
     /// [`TableError::Damaged`] when a block on the way is.

@@ -20,8 +20,8 @@
 //! | fences | 4096 (1 + b)   | 8 × b       | first 8 key bytes of each block's first record |
 //! | meta   | 4096 + 4104 b  | m           | the purpose's own                 |
 //!
-//! Keys are compared as bytes and strictly increase. Integers of the table
-//! itself are little-endian; a fence is stored as the key has it.
+//! Keys are compared as bytes and never decrease; where the purpose says so,
+//! several records have one key. Integers of the table itself are little-endian; a fence is stored as the key has it.
 
 use twox_hash::XxHash3_64;
 

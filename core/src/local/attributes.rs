@@ -15,7 +15,7 @@ use std::{
     ffi::CStr,
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::{Path, PathBuf},
 };
 
@@ -23,7 +23,7 @@ use rustix::{
     fs::{
         AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat,
         chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, futimens,
-        lgetxattr, llistxattr, removexattr, setxattr, utimensat,
+        lgetxattr, llistxattr, lremovexattr, lsetxattr, utimensat,
     },
     io::Errno,
 };
@@ -161,16 +161,15 @@ pub fn apply(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refu
         owned = false;
         refused("owner", error);
     }
-    let pinned = Pinned::new(target, attributes);
     if !attributes.xattrs.is_empty() || attributes.extra == Extra::Remove {
-        apply_xattrs(&pinned, attributes, refused);
+        apply_xattrs(target, attributes, refused);
     }
     if let Some(mode) = attributes.mode.filter(|_| !matches!(target, Target::Symlink(..))) {
         let lent = if owned { 0 } else { mode & 0o6000 };
         if lent != 0 {
             refused("setuid or setgid bit", Errno::PERM.into());
         }
-        if let Err(error) = pinned.set_mode(mode & !lent) {
+        if let Err(error) = set_mode(target, mode & !lent) {
             refused("mode", error);
         }
     }
@@ -206,96 +205,56 @@ fn set_mtime(target: Target<'_>, mtime: Time) -> io::Result<()> {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: i64::from(mtime.nanos) as _ },
     };
-    Ok(match target {
+    match target {
         Target::Fd(fd) => futimens(fd, &times)?,
         Target::Entry(folder, name) | Target::Symlink(folder, name) => {
             utimensat(folder, name.as_os_str(), &times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
-    })
+    }
+    Ok(())
 }
 
-/// A target for the calls that take a descriptor or a path that is followed.
-enum Pinned<'a> {
+/// A target for the calls that want a descriptor or a path.
+enum Handle<'a> {
     Fd(BorrowedFd<'a>),
-    /// `/proc/self/fd/N` of an `O_PATH` descriptor: leads to that very file,
-    /// whatever has its name by now.
-    Path(PathBuf, #[expect(dead_code, reason = "keeps the number in use")] OwnedFd),
-    /// Could not be opened, or need not be.
-    None(Option<Errno>),
+    /// See [`entry_path`].
+    Path(PathBuf),
 }
 
-impl<'a> Pinned<'a> {
-    fn new(target: Target<'a>, attributes: &Attributes<'_>) -> Self {
-        let has_mode = attributes.mode.is_some();
-        let has_xattrs = !attributes.xattrs.is_empty() || attributes.extra == Extra::Remove;
-        let (folder, name) = match target {
-            Target::Fd(fd) => return Self::Fd(fd),
-            Target::Entry(folder, name) if has_mode || has_xattrs => (folder, name),
-            Target::Symlink(folder, name) if has_xattrs => (folder, name),
-            _ => return Self::None(None),
-        };
-        match folder.pin(name) {
-            Ok(fd) => Self::Path(PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())), fd),
-            Err(error) => Self::None(Errno::from_io_error(&error)),
-        }
-    }
+/// A path that leads to an entry of this very folder, whatever has the folder's
+/// name by now; for calls that do not follow a link at the end.
+fn entry_path(folder: &Folder, name: &EntryName) -> PathBuf {
+    let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
+    path.push(name.as_os_str());
+    path
+}
 
-    fn set_mode(&self, mode: u16) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(u32::from(mode));
-        Ok(match self {
-            Self::Fd(fd) => fchmod(fd, mode)?,
-            Self::Path(path, _) => chmodat(CWD, path.as_path(), mode, AtFlags::empty())?,
-            Self::None(error) => return Err(error.unwrap_or(Errno::BADF).into()),
-        })
-    }
-
+impl Handle<'_> {
     fn xattrs(&self) -> io::Result<Vec<Xattr>> {
-        match self {
-            Self::Fd(fd) => read_xattrs(XattrTarget::Fd(*fd)),
-            Self::Path(path, _) => {
-                // The link in /proc is followed by its trailing slash-dot only for
-                // folders, so the list is asked for by a call that follows.
-                read_followed(path)
-            }
-            Self::None(error) => Err(error.unwrap_or(Errno::BADF).into()),
-        }
+        read_xattrs(match self {
+            Self::Fd(fd) => XattrTarget::Fd(*fd),
+            Self::Path(path) => XattrTarget::Path(path),
+        })
     }
 
     fn set_xattr(&self, xattr: &Xattr) -> io::Result<()> {
-        let flags = XattrFlags::empty();
-        Ok(match self {
-            Self::Fd(fd) => fsetxattr(fd, &*xattr.name, &xattr.value, flags)?,
-            Self::Path(path, _) => setxattr(path.as_path(), &*xattr.name, &xattr.value, flags)?,
-            Self::None(error) => return Err(error.unwrap_or(Errno::BADF).into()),
-        })
+        let Xattr { name, value } = xattr;
+        match self {
+            Self::Fd(fd) => fsetxattr(fd, &**name, value, XattrFlags::empty())?,
+            Self::Path(path) => {
+                lsetxattr(path.as_path(), &**name, value, XattrFlags::empty())?;
+            }
+        }
+        Ok(())
     }
 
     fn remove_xattr(&self, name: &[u8]) -> io::Result<()> {
-        Ok(match self {
+        match self {
             Self::Fd(fd) => fremovexattr(fd, name)?,
-            Self::Path(path, _) => removexattr(path.as_path(), name)?,
-            Self::None(error) => return Err(error.unwrap_or(Errno::BADF).into()),
-        })
-    }
-}
-
-/// Extended attributes of what an entry of `/proc/self/fd` leads to.
-fn read_followed(path: &Path) -> io::Result<Vec<Xattr>> {
-    let mut names = vec![0; KERNEL_LIMIT_BYTES];
-    let len = match rustix::fs::listxattr(path, &mut *names) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,
-        other => other?,
-    };
-    let mut xattrs = Vec::new();
-    let mut value = vec![0; if len > 0 { KERNEL_LIMIT_BYTES } else { 0 }];
-    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        match rustix::fs::getxattr(path, name, &mut *value) {
-            Ok(len) => xattrs.push(Xattr { name: name.into(), value: value[..len].into() }),
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
+            Self::Path(path) => lremovexattr(path.as_path(), name)?,
         }
+        Ok(())
     }
-    Ok(xattrs)
 }
 
 /// The extended attributes of an entry of any kind, sorted by name.
@@ -303,19 +262,37 @@ fn read_followed(path: &Path) -> io::Result<Vec<Xattr>> {
 /// # Errors
 /// As the system says.
 pub fn read_entry_xattrs(folder: &Folder, name: &EntryName) -> io::Result<Vec<Xattr>> {
-    let fd = folder.pin(name)?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    let mut xattrs = read_followed(&path)?;
-    xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(xattrs)
+    read_xattrs(XattrTarget::Path(&entry_path(folder, name)))
 }
 
-fn apply_xattrs(pinned: &Pinned<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
+fn set_mode(target: Target<'_>, mode: u16) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(u32::from(mode));
+    match target {
+        Target::Fd(fd) => fchmod(fd, mode)?,
+        Target::Entry(folder, name) => {
+            // No call changes a mode without following a link, so the entry is
+            // pinned down first and then followed to.
+            let fd = folder.pin(name)?;
+            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            chmodat(CWD, path, mode, AtFlags::empty())?;
+        }
+        Target::Symlink(..) => {}
+    }
+    Ok(())
+}
+
+fn apply_xattrs(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
     const WHAT: &str = "extended attribute";
+    let handle = match target {
+        Target::Fd(fd) => Handle::Fd(fd),
+        Target::Entry(folder, name) | Target::Symlink(folder, name) => {
+            Handle::Path(entry_path(folder, name))
+        }
+    };
     let wanted = attributes.xattrs;
     let mut present = Vec::new();
     if attributes.extra == Extra::Remove {
-        match pinned.xattrs() {
+        match handle.xattrs() {
             Ok(xattrs) => present = xattrs,
             Err(error) => return refused(WHAT, error),
         }
@@ -323,14 +300,14 @@ fn apply_xattrs(pinned: &Pinned<'_>, attributes: &Attributes<'_>, refused: &mut 
             let is_wanted = wanted.iter().any(|xattr| xattr.name == extra.name);
             if !is_wanted
                 && is_users_own(&extra.name)
-                && let Err(error) = pinned.remove_xattr(&extra.name)
+                && let Err(error) = handle.remove_xattr(&extra.name)
             {
                 refused(WHAT, error);
             }
         }
     }
     for xattr in wanted.iter().filter(|xattr| !present.contains(xattr)) {
-        if let Err(error) = pinned.set_xattr(xattr) {
+        if let Err(error) = handle.set_xattr(xattr) {
             let what = if xattr.name.starts_with(b"system.posix_acl_") { "ACL" } else { WHAT };
             refused(what, error);
         }

@@ -328,7 +328,7 @@ impl Folder {
         Ok(openat(&self.fd, name.as_os_str(), flags, Mode::empty())?)
     }
 
-    /// Pins down an entry of any kind without opening it.
+    /// Pins down an entry of any kind without opening it (`O_PATH`).
     ///
     /// # Errors
     /// As the system says.

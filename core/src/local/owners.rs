@@ -57,8 +57,10 @@ impl Owners {
         drop(known);
         let user = named(&owner.user).and_then(uzers::get_user_by_name);
         let group = named(&owner.group).and_then(uzers::get_group_by_name);
-        let numbers =
-            (user.map_or(owner.uid, |user| user.uid()), group.map_or(owner.gid, |group| group.gid()));
+        let numbers = (
+            user.map_or(owner.uid, |user| user.uid()),
+            group.map_or(owner.gid, |group| group.gid()),
+        );
         let mut known = self.by_owner.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(owner.clone(), numbers);
         numbers
@@ -95,7 +97,8 @@ mod tests {
 
     #[test]
     fn a_name_wins_over_a_number_unless_told_otherwise() {
-        let owner = Owner { uid: 4242, gid: 4343, user: (*b"root").into(), group: (*b"no such").into() };
+        let owner =
+            Owner { uid: 4242, gid: 4343, user: (*b"root").into(), group: (*b"no such").into() };
         assert_eq!(Owners::default().resolve(&owner), (0, 4343));
         assert_eq!(Owners::default().resolve(&owner), (0, 4343));
         assert_eq!(Owners::new(Ids::Numeric).resolve(&owner), (4242, 4343));

@@ -212,7 +212,11 @@ impl<'f> Draft<'f> {
     /// # Errors
     /// As the system says.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.sparse { self.write_sparse(bytes)? } else { self.file.write_all(bytes)? }
+        if self.sparse {
+            self.write_sparse(bytes)?
+        } else {
+            self.file.write_all(bytes)?
+        }
         self.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -296,7 +300,8 @@ pub fn temporary_name() -> EntryName {
     let mut name = [0; TEMPORARY_PREFIX.len() + 16];
     name[..TEMPORARY_PREFIX.len()].copy_from_slice(TEMPORARY_PREFIX);
     let digits = START.wrapping_add(count).to_be_bytes();
-    hex::encode_to_slice(digits, &mut name[TEMPORARY_PREFIX.len()..]).expect("16 digits for 8 bytes");
+    hex::encode_to_slice(digits, &mut name[TEMPORARY_PREFIX.len()..])
+        .expect("16 digits for 8 bytes");
     EntryName::new(&name).expect("no slash and no NUL in it")
 }
 

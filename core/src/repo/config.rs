@@ -78,7 +78,7 @@ pub struct CommitDefaults {
 
 impl Default for Chunk {
     fn default() -> Self {
-        Self { min: 512 << 10, average: 1 << 20, max: 4 << 20 }
+        Self { min: 768 << 10, average: 1 << 20, max: 4 << 20 }
     }
 }
 

@@ -160,10 +160,7 @@ fn copy_frame(writer: &Writer<'_>, file: &PackFile, frame: &Frame, objects: &[Ob
         };
         return match frame.class {
             Class::Data => writer.append(&encoded),
-            Class::Metadata => {
-                writer.append_metadata(encoded);
-                Ok(())
-            }
+            Class::Metadata => writer.append_metadata(encoded),
         };
     }
     new.into_iter().try_for_each(|(object, bytes)| writer.add_claimed(frame.class, object, bytes))

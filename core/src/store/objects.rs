@@ -163,8 +163,15 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &self.catalog(), &Silent)?;
-        self.change_catalog(|_| (catalog, ()));
+        let repair = {
+            // Locked from reading to replacing: a pack that a writer of this
+            // store adds in between would be forgotten, and its number be
+            // given to another one.
+            let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+            let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &slot, &Silent)?;
+            *slot = Arc::new(catalog);
+            repair
+        };
         let mut repaired = lock(&self.repaired);
         repaired.packs += repair.packs;
         repaired.damaged |= repair.damaged;
@@ -217,6 +224,17 @@ impl Store {
             }
         }
         Ok(find(&self.catalog(), id)?)
+    }
+
+    /// Where an object is that should be there. When it is not found, packs
+    /// are listed again first: another process may have added it, or moved it,
+    /// since that was done.
+    fn locate_anew(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+        if let Some(place) = self.locate(id)? {
+            return Ok(Some(place));
+        }
+        self.refresh()?;
+        self.locate(id)
     }
 
     /// Opens a pack, or takes the one that is open.
@@ -278,7 +296,7 @@ impl Store {
     /// [`StoreError`] when it is missing, of another kind, or damaged.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         for _ in 0..RETRIES {
-            let place = self.locate(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
+            let place = self.locate_anew(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
             if place.kind != kind {
                 return Err(StoreError::WrongKind { id: *id, wanted: kind, found: place.kind });
             }
@@ -327,7 +345,7 @@ impl Store {
     pub fn content(&self, id: &BlobId) -> Result<Content, StoreError> {
         let object = id.object();
         let missing = StoreError::Missing { id: object, wanted: ObjectKind::Blob };
-        let place = self.locate(&object)?.ok_or(missing)?;
+        let place = self.locate_anew(&object)?.ok_or(missing)?;
         match place.kind {
             ObjectKind::Blob => Ok(Content::Whole(place)),
             ObjectKind::ChunkList => self.chunks(object).map(Content::Chunks),

@@ -181,7 +181,7 @@ impl PackWriter {
         file.sync()?;
         let path = objects_dir.join(id.to_string());
         let file_bytes = self.end + footer.len() as u64;
-        publish(disk, &file, &path, file_bytes)?;
+        publish(disk, &file, &path)?;
         drop(file);
         Ok(Sealed { id, frames: self.frames, objects: self.objects, file_bytes })
     }
@@ -193,18 +193,11 @@ impl PackWriter {
 }
 
 /// Moves a complete, synced pack to its name. Where somebody else has stored
-/// the same bytes already, theirs stay, unless they are cut short.
-fn publish(disk: &Disk, file: &NewFile, path: &Path, bytes: u64) -> Result<(), StoreError> {
+/// the same bytes already, ours take their place: theirs may be damaged, and
+/// that its objects were not found there is a reason to think so.
+fn publish(disk: &Disk, file: &NewFile, path: &Path) -> Result<(), StoreError> {
     match disk.rename_new(file.path(), path)? {
         Renamed::Done => Ok(()),
-        Renamed::Taken => {
-            let same = fs_err::metadata(path).is_ok_and(|meta| meta.len() == bytes);
-            if same {
-                disk.remove(file.path())?;
-            } else {
-                disk.replace(file.path(), path)?;
-            }
-            Ok(())
-        }
+        Renamed::Taken => Ok(disk.replace(file.path(), path)?),
     }
 }

@@ -11,8 +11,9 @@
 //! | 44     | 4     | length, u32                                       |
 //!
 //! Its meta is the list of packs, 32 bytes each. A segment holds every object
-//! of each pack it lists, except one that it holds at another place already.
-//! Records of packs that are gone are dead and left out at the next merge.
+//! of each pack it lists, once for each of the packs that have it: any of them
+//! may go, and the object must then be found in the others. Records of packs
+//! that are gone are dead and left out at the next merge.
 
 use std::{
     collections::{BinaryHeap, HashMap},
@@ -161,19 +162,24 @@ impl Segment {
 
     /// Where an object is, if this segment knows it and its pack is there.
     pub(super) fn find(&self, id: &ObjectId) -> Result<Option<Place>, TableError> {
-        let record = match &self.source {
-            Source::File(table) => match table.find(id.as_bytes())? {
-                Some((_, record)) => record,
-                None => return Ok(None),
-            },
-            Source::Memory(records) => {
-                match records.binary_search_by(|record| record[..32].cmp(id.as_bytes())) {
-                    Ok(at) => &records[at][..],
-                    Err(_) => return Ok(None),
+        match &self.source {
+            Source::File(table) => {
+                for record in table.from(id.as_bytes())? {
+                    let record = record?;
+                    if record[..32] != id.as_bytes()[..] {
+                        break;
+                    }
+                    if let Some(place) = self.live_place(record) {
+                        return Ok(Some(place));
+                    }
                 }
+                Ok(None)
             }
-        };
-        Ok(self.live_place(record))
+            Source::Memory(records) => {
+                let at = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
+                Ok(at.ok().and_then(|at| self.live_place(&records[at])))
+            }
+        }
     }
 
     /// Number of an object's record.
@@ -245,7 +251,11 @@ pub(super) fn write(disk: &Disk, path: &Path, pack: PackId, records: &[Record]) 
 
 /// Merges segments into one at `path`, without records of packs that are gone.
 ///
-/// Memory: one record for each segment.
+/// An object keeps a record for each pack that has it. Were it reduced to one,
+/// that one might be of a pack that is about to be removed, or was removed by
+/// another process since the packs were listed.
+///
+/// Memory: one record for each segment, and those of one object.
 pub(super) fn merge(disk: &Disk, path: &Path, segments: &[&Segment]) -> Result<PathBuf, TableError> {
     let mut packs: Vec<PackId> = Vec::new();
     let mut numbering: HashMap<PackId, u32> = HashMap::new();
@@ -264,24 +274,32 @@ pub(super) fn merge(disk: &Disk, path: &Path, segments: &[&Segment]) -> Result<P
     for (which, segment) in segments.iter().enumerate() {
         push_next(&mut heap, segment, which, 0)?;
     }
-    let mut last = None;
+    // Records of one object, under the new numbers: sorted once they are all
+    // here, since each segment sorted them by its own.
+    let mut same: Vec<Record> = Vec::new();
     while let Some(std::cmp::Reverse((mut record, which, index))) = heap.pop() {
         push_next(&mut heap, segments[which], which, index + 1)?;
         let own = (field(&record, 32) & (MAX_PACKS - 1)) as usize;
         let Some(pack) = segments[which].packs.get(own).and_then(|id| numbering.get(id)) else {
             continue;
         };
-        let mut key = [0; 32];
-        key.copy_from_slice(&record[..32]);
-        if last != Some(key) {
-            let kind = field(&record, 32) & !(MAX_PACKS - 1);
-            record[32..36].copy_from_slice(&(pack | kind).to_le_bytes());
-            writer.push(&record)?;
-            last = Some(key);
+        if same.first().is_some_and(|first| first[..32] != record[..32]) {
+            push_all(&mut writer, &mut same)?;
         }
+        let kind = field(&record, 32) & !(MAX_PACKS - 1);
+        record[32..36].copy_from_slice(&(pack | kind).to_le_bytes());
+        same.push(record);
     }
+    push_all(&mut writer, &mut same)?;
     let meta: Vec<u8> = packs.iter().flat_map(|id| *id.as_bytes()).collect();
     Ok(writer.finish(&meta)?)
+}
+
+/// Writes the records of one object, one for each pack.
+fn push_all(writer: &mut TableWriter, records: &mut Vec<Record>) -> Result<(), PathError> {
+    records.sort_unstable_by_key(|record| (field(record, 32), *record));
+    records.dedup_by_key(|record| field(record, 32));
+    records.drain(..).try_for_each(|record| writer.push(&record))
 }
 
 type Heap = BinaryHeap<std::cmp::Reverse<(Record, usize, u64)>>;

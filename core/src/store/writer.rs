@@ -93,6 +93,24 @@ struct Metadata {
     lane: Lane,
     frames: Vec<Encoded>,
     bytes: usize,
+    objects: usize,
+}
+
+impl Metadata {
+    /// Keeps a frame. Returns all of them once they are enough for a pack of
+    /// their own: neither memory nor what one pack may hold is without end.
+    fn keep(&mut self, frame: Encoded) -> Option<Vec<Encoded>> {
+        self.bytes += frame.stored.len();
+        self.objects += frame.objects.len();
+        self.frames.push(frame);
+        let full = self.bytes >= limits::PENDING_META_BYTES || self.objects >= limits::PENDING_OBJECTS;
+        full.then(|| self.take())
+    }
+
+    fn take(&mut self) -> Vec<Encoded> {
+        (self.bytes, self.objects) = (0, 0);
+        std::mem::take(&mut self.frames)
+    }
 }
 
 const OBJECTS: usize = 0;
@@ -111,7 +129,7 @@ impl<'s> Writer<'s> {
         let lanes = (0..lanes.max(1))
             .map(|_| lane(limits::SMALL_FRAME_BYTES).map(Mutex::new))
             .collect::<Result<_, _>>()?;
-        let metadata = Metadata { lane: lane(limits::META_FRAME_BYTES)?, frames: Vec::new(), bytes: 0 };
+        let metadata = Metadata { lane: lane(limits::META_FRAME_BYTES)?, frames: Vec::new(), bytes: 0, objects: 0 };
         Ok(Self {
             store,
             level,
@@ -268,20 +286,20 @@ impl<'s> Writer<'s> {
         if !self.claim(&object)? {
             return Ok(());
         }
+        self.push_metadata(object, bytes)
+    }
+
+    fn push_metadata(&self, object: Object, bytes: &[u8]) -> Result<(), StoreError> {
         let mut metadata = lock(&self.metadata);
         let frame = metadata.lane.push(object, bytes).map_err(StoreError::Compress)?;
-        if let Some(frame) = frame {
-            metadata.bytes += frame.stored.len();
-            metadata.frames.push(frame);
-        }
-        if metadata.bytes < limits::PENDING_META_BYTES {
-            return Ok(());
-        }
-        metadata.bytes = 0;
-        let frames = std::mem::take(&mut metadata.frames);
+        let full = frame.and_then(|frame| metadata.keep(frame));
         drop(metadata);
+        full.map_or(Ok(()), |frames| self.seal_metadata(&frames))
+    }
+
+    fn seal_metadata(&self, frames: &[Encoded]) -> Result<(), StoreError> {
         let pack = PackWriter::create(self.store.disk(), &self.store.layout().tmp)?;
-        self.seal(pack, &frames)
+        self.seal(pack, frames)
     }
 
     /// Adds a frame as another pack has it. All its objects must be claimed.
@@ -291,10 +309,9 @@ impl<'s> Writer<'s> {
     }
 
     /// Adds an encoded metadata frame as another pack has it.
-    pub(super) fn append_metadata(&self, frame: Encoded) {
-        let mut metadata = lock(&self.metadata);
-        metadata.bytes += frame.stored.len();
-        metadata.frames.push(frame);
+    pub(super) fn append_metadata(&self, frame: Encoded) -> Result<(), StoreError> {
+        let full = lock(&self.metadata).keep(frame);
+        full.map_or(Ok(()), |frames| self.seal_metadata(&frames))
     }
 
     /// Claims objects that are copied from packs about to go, where the store
@@ -310,15 +327,7 @@ impl<'s> Writer<'s> {
                 let frame = lock(&self.lanes[0]).push(object, bytes).map_err(StoreError::Compress)?;
                 frame.map_or(Ok(()), |frame| self.append(&frame))
             }
-            Class::Metadata => {
-                let mut metadata = lock(&self.metadata);
-                let frame = metadata.lane.push(object, bytes).map_err(StoreError::Compress)?;
-                if let Some(frame) = frame {
-                    metadata.bytes += frame.stored.len();
-                    metadata.frames.push(frame);
-                }
-                Ok(())
-            }
+            Class::Metadata => self.push_metadata(object, bytes),
         }
     }
 
@@ -389,16 +398,20 @@ impl<'s> Writer<'s> {
         let mut metadata = lock(&self.metadata);
         let last = metadata.lane.flush().map_err(StoreError::Compress)?;
         metadata.frames.extend(last);
-        let frames = std::mem::take(&mut metadata.frames);
+        let frames = metadata.take();
         drop(metadata);
+        let objects = frames.iter().map(|frame| frame.objects.len()).sum::<usize>();
         let pack = lock(&self.pack).take();
         match pack {
-            Some(pack) => self.seal(pack, &frames),
-            None if frames.is_empty() => Ok(()),
-            None => {
-                let pack = PackWriter::create(self.store.disk(), &self.store.layout().tmp)?;
+            Some(pack) if pack.object_count() + objects <= limits::PACK_OBJECTS => {
                 self.seal(pack, &frames)
             }
+            Some(pack) => {
+                self.seal(pack, &[])?;
+                self.seal_metadata(&frames)
+            }
+            None if frames.is_empty() => Ok(()),
+            None => self.seal_metadata(&frames),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | `Random` | media, archives, encrypted data | nothing                     |
 //! | `Text`   | prose, logs, tables             | see [`Corpus::Text`]        |
 //! | `Zeros`  | disk images, padding            | everything                  |
-//! | `Source` | program text                    | about a quarter             |
+//! | `Source` | program text                    | about a fifth               |
 
 use std::{fmt, sync::LazyLock};
 

@@ -30,7 +30,8 @@ fn extended_attributes_come_back_sorted_and_whole() {
     let file = fs_err::File::create(&path).unwrap();
     let fd = file.file().as_fd();
     assert_eq!(read_xattrs(XattrTarget::Fd(fd)).unwrap(), []);
-    let mut wanted = vec![xattr("user.b", b""), xattr("user.a", &[7; 3000]), xattr("user.c", b"\0\xff")];
+    let mut wanted =
+        vec![xattr("user.b", b""), xattr("user.a", &[7; 3000]), xattr("user.c", b"\0\xff")];
     apply_all(Target::Fd(fd), &Attributes { xattrs: &wanted, ..nothing() });
     wanted.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(read_xattrs(XattrTarget::Fd(fd)).unwrap(), wanted);
@@ -66,7 +67,10 @@ fn a_symlink_is_not_followed() {
     let top = root.folder(&FolderPath::top()).unwrap();
     let mtime = Some(Time { secs: 5, nanos: 6 });
     let before = fs_err::metadata(&path).unwrap();
-    apply_all(Target::Symlink(&top, &name("l")), &Attributes { mtime, mode: Some(0o777), ..nothing() });
+    apply_all(
+        Target::Symlink(&top, &name("l")),
+        &Attributes { mtime, mode: Some(0o777), ..nothing() },
+    );
     let after = fs_err::metadata(&path).unwrap();
     assert_eq!((before.mtime(), before.mode()), (after.mtime(), after.mode()));
     let link = fs_err::symlink_metadata(dir.path().join("l")).unwrap();
@@ -88,7 +92,9 @@ fn all_twelve_mode_bits_survive_a_change_of_owner() {
         ..nothing()
     };
     let f = name("f");
-    for target in [Target::Entry(&top, &f), Target::Fd(fs_err::File::open(&path).unwrap().file().as_fd())] {
+    for target in
+        [Target::Entry(&top, &f), Target::Fd(fs_err::File::open(&path).unwrap().file().as_fd())]
+    {
         apply_all(target, &attributes);
         let after = fs_err::metadata(&path).unwrap();
         assert_eq!(after.mode() & 0o7777, 0o6755);

@@ -26,7 +26,8 @@ fn a_folder_behind_a_link_is_not_reached() {
     symlink("..", inside.path().join("real/up")).unwrap();
     for root in roots(inside.path()) {
         root.folder(&path(&["real", "deep"])).unwrap();
-        for bad in [&["absolute"][..], &["absolute", "in"], &["relative", "deep"], &["real", "up"]] {
+        for bad in [&["absolute"][..], &["absolute", "in"], &["relative", "deep"], &["real", "up"]]
+        {
             let error = root.folder(&path(bad)).unwrap_err();
             let error = Errno::from_io_error(&error).unwrap();
             assert!(matches!(error, Errno::LOOP | Errno::NOTDIR), "{bad:?}: {error:?}");
@@ -153,5 +154,8 @@ fn links_and_nodes_are_made_as_told() {
     top.link(&name("l"), &top, &name("l2")).unwrap();
     assert_eq!(top.stat(&name("l2")).unwrap().unwrap().st_nlink, 2);
     let kind = |n| FileType::from_raw_mode(top.stat(&name(n)).unwrap().unwrap().st_mode);
-    assert_eq!((kind("p"), kind("s"), kind("l2")), (FileType::Fifo, FileType::Socket, FileType::Symlink));
+    assert_eq!(
+        (kind("p"), kind("s"), kind("l2")),
+        (FileType::Fifo, FileType::Socket, FileType::Symlink)
+    );
 }

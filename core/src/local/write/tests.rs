@@ -35,9 +35,12 @@ fn a_file_appears_whole_with_its_attributes() {
     with_folder(|dir, folder| {
         let inherited = Inherited::probe(folder).unwrap();
         assert_eq!(fs_err::read_dir(dir).unwrap().count(), 0, "the probe is gone");
-        for (text, mode, inherited) in
-            [("a", 0o644, inherited), ("b", 0o4755, inherited), ("c", 0o777, None), ("d", 0, inherited)]
-        {
+        for (text, mode, inherited) in [
+            ("a", 0o644, inherited),
+            ("b", 0o4755, inherited),
+            ("c", 0o777, None),
+            ("d", 0, inherited),
+        ] {
             let name = name(text);
             let spec = FileSpec { mode, inherited, ..spec(&name) };
             assert_eq!(spec.write(folder, b"content", &mut no_refusal()).unwrap(), Renamed::Done);
@@ -116,7 +119,8 @@ fn a_draft_that_was_cleared_starts_again() {
 #[test]
 fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
     with_folder(|dir, folder| {
-        for name in [".snap-tmp-0123456789abcdef", ".snap-tmp-short", ".snap-tmp-0123456789ABCDEF"] {
+        for name in [".snap-tmp-0123456789abcdef", ".snap-tmp-short", ".snap-tmp-0123456789ABCDEF"]
+        {
             fs_err::write(dir.join(name), "x").unwrap();
         }
         sweep(folder, &folder.list().unwrap(), Time { secs: 0, nanos: 0 }).unwrap();
@@ -135,11 +139,10 @@ fn a_full_disk_leaves_no_draft() {
     with_folder(|dir, folder| {
         let f = name("f");
         let mut draft = spec(&f).start(folder).unwrap();
-        draft.file = File::from(rustix::fs::open(
-            "/dev/full",
-            rustix::fs::OFlags::WRONLY,
-            rustix::fs::Mode::empty(),
-        ).unwrap());
+        draft.file = File::from(
+            rustix::fs::open("/dev/full", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())
+                .unwrap(),
+        );
         let error = draft.write(b"x").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         drop(draft);

@@ -12,7 +12,7 @@ use std::{
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Mutex, PoisonError,
+        LazyLock, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -127,11 +127,13 @@ pub(super) fn read(
     }
 }
 
+/// Who runs this; asked once, not for each file.
+static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
+
 fn open(folder: BorrowedFd<'_>, name: &std::ffi::OsStr, stat: &FileStat) -> io::Result<OwnedFd> {
     // Without `NONBLOCK` a pipe that took the file's place would hang us.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let own = stat.uid == rustix::process::geteuid().as_raw() || rustix::process::geteuid().is_root();
-    if own {
+    if USER.is_root() || USER.as_raw() == stat.uid {
         match openat(folder, name, flags | OFlags::NOATIME, Mode::empty()) {
             // Root in a container may not own what it sees.
             Err(rustix::io::Errno::PERM) => {}

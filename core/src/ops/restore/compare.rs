@@ -11,10 +11,7 @@ use crate::{
         attributes::{Attributes, Extra, Target, apply, is_users_own, read_entry_xattrs},
         contain::{Folder, FolderPath},
     },
-    ops::restore::{
-        job::Job,
-        visit::Trust,
-    },
+    ops::restore::{job::Job, visit::Trust},
 };
 
 /// How an entry of a snapshot compares to what has its name.
@@ -117,13 +114,7 @@ fn xattrs_agree(wanted: &[Xattr], there: io::Result<Vec<Xattr>>) -> bool {
 }
 
 /// Sets the attributes of an entry right whose content is.
-pub(super) fn repair(
-    job: &Job<'_>,
-    folder: &Folder,
-    at: &FolderPath,
-    entry: &Entry,
-    stat: &Stat,
-) {
+pub(super) fn repair(job: &Job<'_>, folder: &Folder, at: &FolderPath, entry: &Entry, stat: &Stat) {
     let (owner, mode) = job.owner_and_mode(&entry.metadata);
     let attributes = Attributes {
         owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),

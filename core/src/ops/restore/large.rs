@@ -88,8 +88,7 @@ pub(super) fn write(job: &Job<'_>, task: &FileTask) {
 /// Returns of how many bytes the observer was told on the way.
 fn write_checked(job: &Job<'_>, cursor: &mut Cursor<'_>, task: &FileTask) -> Result<u64, Stop> {
     let folder = cursor.folder(&task.folder).map_err(Stop::Path)?;
-    let failed =
-        |error| Stop::Path(job.error("write", &task.folder, Some(&task.name), error));
+    let failed = |error| Stop::Path(job.error("write", &task.folder, Some(&task.name), error));
     let mut spec = task.spec(job);
     let mut told_bytes = 0;
     loop {

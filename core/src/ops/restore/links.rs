@@ -1,11 +1,7 @@
 //! Entries that are no regular files: symbolic links, pipes, sockets, devices;
 //! and further names of files that have several.
 
-use std::{
-    collections::HashMap,
-    io,
-    sync::Arc,
-};
+use std::{collections::HashMap, io, sync::Arc};
 
 use rustix::io::Errno;
 

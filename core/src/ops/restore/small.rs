@@ -56,11 +56,11 @@ fn write(
 ) -> Result<(), PathError> {
     let is_right = |bytes: &[u8]| bytes.len() as u64 == task.size && BlobId::of(bytes) == task.id;
     let in_frame = frame.and_then(|(place, frame)| Some((place, place.slice(frame).ok()?)));
-    if let Some((place, bytes)) = in_frame {
-        if (*hashed == Some(place) && bytes.len() as u64 == task.size) || is_right(bytes) {
-            *hashed = Some(place);
-            return write_bytes(job, cursor, task, bytes);
-        }
+    if let Some((place, bytes)) = in_frame
+        && ((*hashed == Some(place) && bytes.len() as u64 == task.size) || is_right(bytes))
+    {
+        *hashed = Some(place);
+        return write_bytes(job, cursor, task, bytes);
     }
     if task.size == 0 && task.id == BlobId::of(b"") {
         return write_bytes(job, cursor, task, b"");

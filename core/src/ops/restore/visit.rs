@@ -4,6 +4,9 @@
 //! the entries of the tree as they come, so a name that is not there costs no
 //! system call. In a folder that this run has made nothing is looked at.
 
+mod act;
+mod folders;
+
 use std::{
     sync::{
         Arc,
@@ -16,23 +19,22 @@ use rayon::prelude::*;
 use rustix::fs::{FileType, Stat};
 
 use crate::{
-    base::{io::PathError, name::EntryName},
+    base::name::EntryName,
     format::tree::{Entry, Kind},
     local::{
-        attributes::{Attributes, Extra, Target, apply},
         contain::{Cursor, Folder, FolderPath, Listing},
-        write::{Inherited, Placement, is_temporary},
+        write::{Inherited, is_temporary},
     },
     ops::restore::{
         Change, Existing, Extras, RestoreError, What,
-        compare::{Verdict, compare, repair},
+        compare::{Verdict, compare},
         filter::Choice,
-        job::{Job, identity},
-        links::{Leader, Leaders, LinkTask, write_other},
-        remove::{remove, stayed},
+        job::Job,
+        links::Leaders,
         tally::Count,
+        visit::folders::{make, make_accessible},
         walk::{Step, Walk},
-        window::{self, FileTask, Window},
+        window::{self, Window},
     },
 };
 
@@ -70,8 +72,7 @@ pub(super) fn run(
     }
     thread::scope(|scope| {
         let (sender, windows) = sync_channel(1);
-        let walker =
-            scope.spawn(move || Visit::new(job, what, intent, trust, Some(sender)).run());
+        let walker = scope.spawn(move || Visit::new(job, what, intent, trust, Some(sender)).run());
         for window in windows {
             job.pool.install(|| window::write(job, window));
         }
@@ -357,174 +358,6 @@ impl<'j, 'a> Visit<'j, 'a> {
         }
         Ok(job.pool.install(|| entries.par_iter().zip(stats).zip(choices).map(one).collect()))
     }
-
-    /// Does, or tells, what one entry that is no folder needs.
-    fn act(
-        &mut self,
-        entry: Entry,
-        stat: Option<Stat>,
-        verdict: Verdict,
-    ) -> Result<(), RestoreError> {
-        let is_again = entry.metadata.link.and_then(|link| self.leaders.get(&link));
-        if let Some(leader) = is_again.filter(|leader| leader.kind == entry.kind) {
-            let leader = Arc::clone(leader);
-            return self.act_link(entry, stat, verdict, leader);
-        }
-        if let Some(link) = entry.metadata.link {
-            let right = matches!(verdict, Verdict::Same | Verdict::Attributes);
-            let there = stat.as_ref().filter(|_| right).map(identity);
-            let folder = Arc::clone(&self.level().folder);
-            let (kind, name) = (entry.kind.clone(), entry.name.clone());
-            self.leaders.insert(link, Arc::new(Leader { kind, folder, name, there }));
-        }
-        self.tell(&entry, verdict);
-        match (self.intent, verdict) {
-            (Intent::Compare, _) => self.count(&entry, verdict),
-            (Intent::Write, Verdict::Same | Verdict::Attributes) => {
-                self.count(&entry, verdict);
-                if let (Verdict::Attributes, Some(stat)) = (verdict, stat) {
-                    self.repair(&entry, &stat)?;
-                }
-            }
-            (Intent::Write, Verdict::Absent | Verdict::Differs) => {
-                if verdict == Verdict::Absent || self.clear_way(&entry, stat.as_ref())? {
-                    self.write(entry, verdict == Verdict::Differs)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Does, or tells, what a further name of a file needs.
-    fn act_link(
-        &mut self,
-        entry: Entry,
-        stat: Option<Stat>,
-        verdict: Verdict,
-        leader: Arc<Leader>,
-    ) -> Result<(), RestoreError> {
-        let is_one = stat.as_ref().map(identity).is_some_and(|id| leader.there == Some(id));
-        let verdict = match verdict {
-            Verdict::Absent | Verdict::Differs => verdict,
-            _ if is_one => Verdict::Same,
-            _ => Verdict::Attributes,
-        };
-        self.tell(&entry, verdict);
-        if verdict == Verdict::Same {
-            self.count(&entry, verdict);
-            return Ok(());
-        }
-        if self.intent == Intent::Compare {
-            self.job.tally.add(Count::Links, 1);
-            return Ok(());
-        }
-        let Some(link) = entry.metadata.link else { return Ok(()) };
-        if verdict == Verdict::Absent || self.clear_way(&entry, stat.as_ref())? {
-            let folder = Arc::clone(&self.level().folder);
-            let replaces = verdict != Verdict::Absent;
-            let task = LinkTask { leader, link, folder, name: entry.name, replaces };
-            self.window.links.push(task);
-        }
-        Ok(())
-    }
-
-    /// Tells the caller of a change, or counts a conflict.
-    fn tell(&self, entry: &Entry, verdict: Verdict) {
-        let folder = &self.level().folder;
-        let change = match verdict {
-            Verdict::Same => return,
-            Verdict::Absent => Change::Create,
-            Verdict::Attributes => Change::Repair,
-            Verdict::Differs => Change::Replace,
-        };
-        let stops = self.intent == Intent::Compare && self.job.options.existing == Existing::Stop;
-        if change == Change::Replace && stops {
-            self.job.tally.differs(folder.join(&entry.name));
-        } else {
-            self.job.changed(folder, &entry.name, change);
-        }
-    }
-
-    /// Counts what is right, and in a dry run what would be written.
-    fn count(&self, entry: &Entry, verdict: Verdict) {
-        let tally = &self.job.tally;
-        let size = match entry.kind {
-            Kind::File { size, .. } => Some(size),
-            _ => None,
-        };
-        match (verdict, size) {
-            (Verdict::Same | Verdict::Attributes, Some(_)) => tally.add(Count::FilesKept, 1),
-            (Verdict::Same | Verdict::Attributes, None) => tally.add(Count::OthersKept, 1),
-            (_, Some(size)) => {
-                tally.add(Count::FilesWritten, 1);
-                tally.add(Count::BytesWritten, size);
-            }
-            (_, None) if matches!(entry.kind, Kind::Symlink { .. }) => tally.add(Count::Symlinks, 1),
-            (_, None) => tally.add(Count::Others, 1),
-        }
-        if verdict == Verdict::Attributes {
-            tally.add(Count::Repaired, 1);
-        }
-        let units = if self.intent == Intent::Compare { 1 } else { size.unwrap_or(0) };
-        self.job.observer.advance(units, 1);
-    }
-
-    fn repair(&mut self, entry: &Entry, stat: &Stat) -> Result<(), RestoreError> {
-        let at = Arc::clone(&self.level().folder);
-        if let Some(cursor) = &mut self.cursor {
-            repair(self.job, cursor.folder(&at)?, &at, entry, stat);
-        }
-        Ok(())
-    }
-
-    /// Removes a folder that stands where `entry` belongs. Says whether there
-    /// is none any more; others are replaced in one step and need not go.
-    fn clear_way(&mut self, entry: &Entry, stat: Option<&Stat>) -> Result<bool, RestoreError> {
-        let is_folder =
-            stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory);
-        let level = self.levels.last().expect("a folder was entered");
-        let Some(cursor) = self.cursor.as_mut().filter(|_| is_folder) else { return Ok(true) };
-        let cleared = if self.job.options.extras == Extras::Delete {
-            remove(self.job, cursor, &level.folder, &entry.name, level.wanted)?
-        } else {
-            match cursor.folder(&level.folder)?.remove_folder(&entry.name) {
-                Ok(()) => true,
-                Err(error) if stayed(&error) => false,
-                Err(error) => {
-                    let name = Some(&entry.name);
-                    return Err(self.job.error("remove folder", &level.folder, name, error).into());
-                }
-            }
-        };
-        if !cleared {
-            self.job.tally.blocked(level.folder.join(&entry.name));
-            self.job.link_failed(entry.metadata.link);
-        }
-        Ok(cleared)
-    }
-
-    fn write(&mut self, entry: Entry, replaces: bool) -> Result<(), RestoreError> {
-        let level = self.levels.last().expect("a folder was entered");
-        let (at, inherited) = (Arc::clone(&level.folder), level.inherited);
-        if let Kind::File { size, id } = entry.kind {
-            let placement = if replaces { Placement::Replace } else { Placement::New };
-            let Entry { name, metadata, .. } = entry;
-            self.window.bytes += size;
-            self.window.files.push(FileTask {
-                folder: at,
-                name,
-                id,
-                size,
-                metadata,
-                inherited,
-                placement,
-            });
-        } else if let Some(cursor) = &mut self.cursor {
-            write_other(self.job, cursor.folder(&at)?, &at, &entry, inherited, replaces)?;
-            self.job.observer.advance(0, 1);
-        }
-        Ok(())
-    }
 }
 
 fn state_of(stat: Option<&Stat>) -> State {
@@ -533,43 +366,4 @@ fn state_of(stat: Option<&Stat>) -> State {
         Some(FileType::Directory) => State::There { listing: Listing::default(), next: 0 },
         Some(_) => State::InTheWay,
     }
-}
-
-/// Makes a folder. Nobody else may enter it until it is finished.
-fn make(
-    job: &Job<'_>,
-    cursor: &mut Cursor<'_>,
-    parent: &Level,
-    name: &EntryName,
-    in_the_way: bool,
-) -> Result<Option<Inherited>, PathError> {
-    let failed = |action, error| job.error(action, &parent.folder, Some(name), error);
-    let folder = cursor.folder(&parent.folder)?;
-    if in_the_way {
-        folder.remove(name).map_err(|e| failed("remove", e))?;
-    }
-    folder.make_folder(name, 0o700).map_err(|e| failed("create folder", e))?;
-    if parent.inherited.is_some() {
-        return Ok(parent.inherited);
-    }
-    // The folder above was there before and says nothing about new files.
-    let made = folder.folder(name).and_then(|folder| Inherited::probe(&folder));
-    made.map_err(|e| failed("open folder", e))
-}
-
-/// Gives the owner all rights on a folder that is there and lacks them, until
-/// it gets its own mode at the end. Says whether it did.
-fn make_accessible(cursor: &mut Cursor<'_>, at: &Arc<FolderPath>) -> bool {
-    let Some((parent, name)) = at.parent() else { return false };
-    let Ok(parent) = cursor.folder(parent) else { return false };
-    let Ok(Some(stat)) = parent.stat(name) else { return false };
-    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o700 == 0o700 {
-        return false;
-    }
-    let mode = u16::try_from(stat.st_mode & 0o7777 | 0o700).ok();
-    let attributes =
-        Attributes { owner: None, mode, mtime: None, xattrs: &[], extra: Extra::Keep };
-    let mut done = true;
-    apply(Target::Entry(parent, name), &attributes, &mut |_, _| done = false);
-    done
 }

@@ -7,11 +7,7 @@
 use std::sync::Arc;
 
 use crate::{
-    base::{
-        id::TreeId,
-        limits,
-        name::EntryName,
-    },
+    base::{id::TreeId, limits, name::EntryName},
     format::{
         pack::ObjectKind,
         tree::{Entry, Kind, Metadata, Node},

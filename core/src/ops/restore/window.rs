@@ -6,10 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::{
-    base::{
-        id::BlobId,
-        name::EntryName,
-    },
+    base::{id::BlobId, name::EntryName},
     format::{pack::ObjectKind, tree::Metadata},
     local::{
         contain::{Cursor, FolderPath, Renamed},

@@ -1,0 +1,113 @@
+//! A folder to work in, on a disk or in memory.
+
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use fs_err as fs;
+use tempfile::TempDir;
+use walkdir::WalkDir;
+
+use crate::Result;
+
+/// How long data is left alone after it was written: stat caches distrust
+/// files that are not safely older than the moment they were read.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// A folder of its own for one place; gone with the value.
+#[derive(Debug)]
+pub(crate) struct Place {
+    root: TempDir,
+    /// Name of the file system, for the table.
+    pub(crate) name: String,
+    is_memory: bool,
+}
+
+impl Place {
+    pub(crate) fn new(parent: &Path) -> Result<Self> {
+        let root = tempfile::Builder::new().prefix("snap-compare-").tempdir_in(parent)?;
+        let (name, is_memory) = match rustix::fs::statfs(root.path())?.f_type {
+            0x0102_1994 => ("tmpfs".to_owned(), true),
+            0xef53 => ("disk (ext4)".to_owned(), false),
+            0x5846_5342 => ("disk (xfs)".to_owned(), false),
+            0x9123_683e => ("disk (btrfs)".to_owned(), false),
+            other => (format!("disk ({other:#x})"), false),
+        };
+        Ok(Self { root, name, is_memory })
+    }
+
+    /// Path of `name` here; nothing is created.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Removes everything that a work has left, before the next one.
+    pub(crate) fn clear(&self) -> Result<()> {
+        for entry in fs::read_dir(self.root.path())? {
+            remove(&entry?.path())?;
+        }
+        Ok(())
+    }
+
+    /// Writes out dirty pages, so that a run does not pay for what others have
+    /// written before it.
+    pub(crate) fn sync(&self) {
+        if !self.is_memory {
+            rustix::fs::sync();
+        }
+    }
+
+    /// Lets data that was just written grow old enough to be trusted.
+    pub(crate) fn settle(&self) {
+        self.sync();
+        thread::sleep(SETTLE);
+    }
+}
+
+/// Removes a file or a folder with all it holds, when there is one.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(_) => Ok(()),
+        Ok(stat) if stat.is_dir() => Ok(fs::remove_dir_all(path)?),
+        Ok(_) => Ok(fs::remove_file(path)?),
+    }
+}
+
+/// Makes `path` an empty folder.
+pub(crate) fn empty(path: &Path) -> Result<()> {
+    remove(path)?;
+    Ok(fs::create_dir_all(path)?)
+}
+
+/// Number of files below `path`, or of `path` itself, and their bytes.
+pub(crate) fn count(path: &Path) -> Result<(u64, u64)> {
+    let (mut files, mut bytes) = (0, 0);
+    for entry in WalkDir::new(path) {
+        let entry = entry?;
+        if entry.file_type().is_file() {
+            files += 1;
+            bytes += entry.metadata()?.len();
+        }
+    }
+    Ok((files, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_cleared_and_counts_what_it_holds() {
+        let place = Place::new(&std::env::temp_dir()).unwrap();
+        empty(&place.join("a/b")).unwrap();
+        fs::write(place.join("a/b/c"), "12345").unwrap();
+        fs::write(place.join("d"), "678").unwrap();
+        assert_eq!(count(&place.join("")).unwrap(), (2, 8));
+        assert_eq!(count(&place.join("d")).unwrap(), (1, 3));
+        place.clear().unwrap();
+        assert_eq!(count(&place.join("")).unwrap(), (0, 0));
+        remove(&place.join("not there")).unwrap();
+    }
+}

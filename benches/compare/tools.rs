@@ -1,0 +1,344 @@
+//! The tools that save a folder: snap, and the peers it is held against.
+//!
+//! All of them read the same data folder and write only below a folder of
+//! their own, caches and settings included. A store is set up outside the
+//! timed part, for every tool alike.
+
+use std::{
+    cell::Cell,
+    path::{Path, PathBuf},
+};
+
+use fs_err as fs;
+use snap_testkit::compare::Options;
+
+use crate::{
+    Result,
+    measure::Call,
+    place::{count, empty, remove},
+};
+
+/// Something that can save a folder and give it back.
+pub(crate) trait Tool {
+    /// Name in the table.
+    fn name(&self) -> &'static str;
+    /// Makes the store an empty one.
+    fn fresh(&self) -> Result<()>;
+    /// Saves the data folder into the store.
+    fn save(&self) -> Call;
+    /// Writes what was saved last into `into`, an empty folder.
+    fn restore(&self, into: &Path) -> Call;
+    /// What of a tree this tool claims to keep.
+    fn keeps(&self) -> Options;
+    /// Bytes that the saved data takes, and those of the whole store.
+    fn stored_bytes(&self) -> Result<(u64, u64)>;
+}
+
+/// Names of the peers that [`peer`] knows, each with the programs it needs.
+pub(crate) const PEERS: [(&str, &[&str]); 5] = [
+    ("tar+zstd", &["tar", "zstd"]),
+    ("git", &["git"]),
+    ("cp -a", &["cp"]),
+    ("restic", &["restic"]),
+    ("borg", &["borg"]),
+];
+
+/// The peer called `name`, that saves `data` and keeps all its own in `home`.
+pub(crate) fn peer(name: &str, data: &Path, home: PathBuf) -> Option<Box<dyn Tool>> {
+    let data = data.to_owned();
+    match name {
+        "tar+zstd" => Some(Box::new(Tar { data, home })),
+        "git" => Some(Box::new(Git { data, home })),
+        "cp -a" => Some(Box::new(Cp { data })),
+        "restic" => Some(Box::new(Restic { data, home })),
+        "borg" => Some(Box::new(Borg { data, home, saved: Cell::new(0) })),
+        _ => None,
+    }
+}
+
+/// What a peer keeps when it keeps nearly everything: the saved folder's own
+/// metadata is not counted, and holes may be filled.
+fn most() -> Options {
+    Options { root: false, sparse: false, ..Options::default() }
+}
+
+/// snap, with its store outside the data.
+#[derive(Debug)]
+pub(crate) struct Snap {
+    pub(crate) program: PathBuf,
+    pub(crate) data: PathBuf,
+    pub(crate) store: PathBuf,
+}
+
+impl Snap {
+    pub(crate) fn call(&self) -> Call {
+        Call::new(&self.program).args(["-q", "--store"]).arg(&self.store)
+    }
+
+    /// Number of files in `objects/`, and their bytes.
+    pub(crate) fn objects(&self) -> Result<(u64, u64)> {
+        count(&self.store.join("objects"))
+    }
+}
+
+impl Tool for Snap {
+    fn name(&self) -> &'static str {
+        "snap"
+    }
+    fn fresh(&self) -> Result<()> {
+        remove(&self.store)?;
+        self.call().arg("init").run()
+    }
+    fn save(&self) -> Call {
+        self.call().arg("commit").arg(&self.data).args(["-m", "compare"])
+    }
+    fn restore(&self, into: &Path) -> Call {
+        self.call().args(["restore", "latest"]).arg(into)
+    }
+    fn keeps(&self) -> Options {
+        Options { root: false, ..Options::default() }
+    }
+    fn stored_bytes(&self) -> Result<(u64, u64)> {
+        Ok((self.objects()?.1, count(&self.store)?.1))
+    }
+}
+
+struct Tar {
+    data: PathBuf,
+    home: PathBuf,
+}
+
+impl Tar {
+    fn archive(&self) -> PathBuf {
+        self.home.join("data.tar.zst")
+    }
+}
+
+impl Tool for Tar {
+    fn name(&self) -> &'static str {
+        "tar+zstd"
+    }
+    fn fresh(&self) -> Result<()> {
+        empty(&self.home)
+    }
+    fn save(&self) -> Call {
+        Call::shell(r#"tar -cf - -C "$1" . | zstd -q -3 -T0 -f -o "$2""#)
+            .arg(&self.data)
+            .arg(self.archive())
+    }
+    fn restore(&self, into: &Path) -> Call {
+        Call::shell(r#"zstd -q -dc "$1" | tar -xpf - -C "$2""#).arg(self.archive()).arg(into)
+    }
+    fn keeps(&self) -> Options {
+        // Its usual format knows whole seconds.
+        Options { times: false, attributes: false, ..most() }
+    }
+    fn stored_bytes(&self) -> Result<(u64, u64)> {
+        let bytes = fs::metadata(self.archive())?.len();
+        Ok((bytes, bytes))
+    }
+}
+
+/// git, with its folder outside the data, so that the data needs no copy.
+struct Git {
+    data: PathBuf,
+    home: PathBuf,
+}
+
+impl Git {
+    /// What every command needs; `$G` is git for the data folder.
+    fn shell(&self, line: &str) -> Call {
+        let line = format!(r#"set -e; G="git -c gc.auto=0 -c core.autocrlf=false"; {line}"#);
+        let mut call = Call::shell(&line).dir(&self.data);
+        let vars = [("NAME", "compare"), ("EMAIL", "compare@example.org")];
+        for role in ["AUTHOR", "COMMITTER"] {
+            for (what, value) in vars {
+                call = call.var(&format!("GIT_{role}_{what}"), value);
+            }
+        }
+        call.var("GIT_CONFIG_GLOBAL", "/dev/null")
+            .var("GIT_CONFIG_NOSYSTEM", "1")
+            .var("GIT_DIR", self.home.join("git"))
+            .var("GIT_WORK_TREE", &self.data)
+    }
+}
+
+impl Tool for Git {
+    fn name(&self) -> &'static str {
+        "git"
+    }
+    fn fresh(&self) -> Result<()> {
+        empty(&self.home)?;
+        self.shell("$G init -q").run()?;
+        // The data's own .gitattributes must not change a byte of it.
+        let attributes = "* -text -filter -ident -working-tree-encoding\n";
+        fs::create_dir_all(self.home.join("git/info"))?;
+        Ok(fs::write(self.home.join("git/info/attributes"), attributes)?)
+    }
+    fn save(&self) -> Call {
+        // A commit of nothing ends with 1. `-f` adds what .gitignore names.
+        self.shell("$G add -A -f; $G commit -q -m compare").or_code(1)
+    }
+    fn restore(&self, into: &Path) -> Call {
+        // With an index of its own: the other one knows the data's times.
+        let index = self.home.join("restore-index");
+        self.shell(r#"rm -f "$GIT_INDEX_FILE"; $G checkout -q -f HEAD -- ."#)
+            .dir(into)
+            .var("GIT_WORK_TREE", into)
+            .var("GIT_INDEX_FILE", index)
+    }
+    fn keeps(&self) -> Options {
+        Options::content_only()
+    }
+    fn stored_bytes(&self) -> Result<(u64, u64)> {
+        let git = self.home.join("git");
+        Ok((count(&git.join("objects"))?.1, count(&git)?.1))
+    }
+}
+
+/// `cp -a`, which has no store: its restore copies the data itself.
+struct Cp {
+    data: PathBuf,
+}
+
+impl Tool for Cp {
+    fn name(&self) -> &'static str {
+        "cp -a"
+    }
+    fn fresh(&self) -> Result<()> {
+        Ok(())
+    }
+    fn save(&self) -> Call {
+        Call::new("true")
+    }
+    fn restore(&self, into: &Path) -> Call {
+        Call::new("cp").arg("-a").arg(self.data.join(".")).arg(into)
+    }
+    fn keeps(&self) -> Options {
+        Options::default()
+    }
+    fn stored_bytes(&self) -> Result<(u64, u64)> {
+        count(&self.data)
+    }
+}
+
+struct Restic {
+    data: PathBuf,
+    home: PathBuf,
+}
+
+impl Restic {
+    fn call(&self) -> Call {
+        Call::new("restic")
+            .arg("-q")
+            .var("RESTIC_PASSWORD", "compare")
+            .var("RESTIC_REPOSITORY", self.home.join("repository"))
+            .var("RESTIC_CACHE_DIR", self.home.join("cache"))
+    }
+}
+
+impl Tool for Restic {
+    fn name(&self) -> &'static str {
+        "restic"
+    }
+    fn fresh(&self) -> Result<()> {
+        empty(&self.home)?;
+        self.call().arg("init").run()
+    }
+    fn save(&self) -> Call {
+        self.call().args(["backup", "."]).dir(&self.data)
+    }
+    fn restore(&self, into: &Path) -> Call {
+        self.call().args(["restore", "latest", "--target"]).arg(into)
+    }
+    fn keeps(&self) -> Options {
+        most()
+    }
+    fn stored_bytes(&self) -> Result<(u64, u64)> {
+        let bytes = count(&self.home.join("repository"))?.1;
+        Ok((bytes, bytes))
+    }
+}
+
+struct Borg {
+    data: PathBuf,
+    home: PathBuf,
+    /// How often it has saved, since every archive needs a name of its own.
+    saved: Cell<u32>,
+}
+
+impl Borg {
+    fn call(&self) -> Call {
+        Call::new("borg")
+            .var("BORG_BASE_DIR", self.home.join("base"))
+            .var("BORG_REPO", self.home.join("repository"))
+            .var("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes")
+            .var("BORG_RELOCATED_REPO_ACCESS_IS_OK", "yes")
+    }
+}
+
+impl Tool for Borg {
+    fn name(&self) -> &'static str {
+        "borg"
+    }
+    fn fresh(&self) -> Result<()> {
+        empty(&self.home)?;
+        self.call().args(["init", "--encryption", "none"]).run()
+    }
+    fn save(&self) -> Call {
+        self.saved.set(self.saved.get() + 1);
+        let name = format!("::{}", self.saved.get());
+        self.call().args(["create", "--compression", "zstd,3", &name, "."]).dir(&self.data)
+    }
+    fn restore(&self, into: &Path) -> Call {
+        self.call().args(["extract", &format!("::{}", self.saved.get())]).dir(into)
+    }
+    fn keeps(&self) -> Options {
+        most()
+    }
+    fn stored_bytes(&self) -> Result<(u64, u64)> {
+        let bytes = count(&self.home.join("repository"))?.1;
+        Ok((bytes, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snap_testkit::{compare::compare, trees};
+
+    use super::*;
+    use crate::{measure::is_installed, place::Place};
+
+    #[test]
+    fn every_peer_that_is_installed_gives_back_what_it_saved_last() {
+        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let data = place.join("data");
+        trees::text_files(&data, 120, 100).unwrap();
+        for (name, programs) in PEERS {
+            if !programs.iter().all(|program| is_installed(program)) {
+                continue;
+            }
+            let tool = peer(name, &data, place.join(name)).unwrap();
+            tool.fresh().unwrap();
+            for version in 0..2 {
+                trees::change_text_files(&data, 120, 7, version).unwrap();
+                tool.save().run().unwrap();
+            }
+            tool.save().run().unwrap();
+            let into = place.join("into");
+            empty(&into).unwrap();
+            tool.restore(&into).run().unwrap();
+            assert_eq!(compare(&data, &into, &tool.keeps()), Vec::<String>::new(), "{name}");
+            assert!(tool.stored_bytes().unwrap().0 > 0, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_listed_peer_is_known() {
+        for (name, _) in PEERS {
+            let tool = peer(name, Path::new("data"), PathBuf::from("home")).unwrap();
+            assert_eq!(tool.name(), name);
+        }
+        assert!(peer("abacus", Path::new("data"), PathBuf::from("home")).is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! The works that are measured: the lines of issue 2's target table.
+//!
+//! A work makes its data in the place it is given, holds its contests and
+//! turns their scores into rows. It leaves nothing that the next one uses.
+
+mod big_file;
+mod history;
+mod million;
+mod small_files;
+mod source_tree;
+mod version;
+
+use std::path::Path;
+
+use snap_testkit::compare::compare;
+
+use crate::{
+    Result,
+    args::Args,
+    contest::{Contestant, Score},
+    measure::is_installed,
+    place::{Place, empty, remove},
+    table::{Row, Target, Unit},
+    tools::{PEERS, Snap, Tool, peer},
+};
+
+/// One line of the target table.
+pub(crate) struct Work {
+    pub(crate) slug: &'static str,
+    pub(crate) about: &'static str,
+    /// Whether it is done once, wherever that is.
+    pub(crate) once: bool,
+    pub(crate) run: fn(&Bench<'_>) -> Result<Vec<Row>>,
+}
+
+/// Every work, in the order of the issue's table.
+pub(crate) const WORKS: [Work; 9] = [
+    work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
+    work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
+    work("changed", "commit of the same files, 1 % of them changed", small_files::changed),
+    work("restore", "restore of the same files into an empty folder", small_files::restore),
+    work("source-tree", "first commit of a real source tree", source_tree::run),
+    work("big-file", "one file of 700 MiB: first, unchanged, a byte inserted", big_file::run),
+    work("million", "1,000,000 tiny files: commit, unchanged, restore", million::run),
+    work("history", "2,000 commits in one store", history::run),
+    Work { slug: "version", about: "snap --version", once: true, run: version::run },
+];
+
+const fn work(
+    slug: &'static str,
+    about: &'static str,
+    run: fn(&Bench<'_>) -> Result<Vec<Row>>,
+) -> Work {
+    Work { slug, about, once: false, run }
+}
+
+/// What a work is given.
+pub(crate) struct Bench<'b> {
+    pub(crate) args: &'b Args,
+    pub(crate) place: &'b Place,
+    pub(crate) snap: &'b Path,
+    /// Takes what is to be said beside the table.
+    pub(crate) note: &'b dyn Fn(String),
+}
+
+impl Bench<'_> {
+    /// snap for `data`, with a store that is not there yet.
+    fn snap(&self, data: &Path) -> Snap {
+        Snap {
+            program: self.snap.to_owned(),
+            data: data.to_owned(),
+            store: self.place.join("snap-store"),
+        }
+    }
+
+    /// snap and, of the peers with these names, those that are installed and
+    /// wanted; `needed` is the one that the target names.
+    fn tools(&self, data: &Path, names: &[&str], needed: &str) -> Vec<Box<dyn Tool>> {
+        let mut tools: Vec<Box<dyn Tool>> = vec![Box::new(self.snap(data))];
+        let named = PEERS.iter().filter(|(name, _)| names.contains(name));
+        let here = named.filter(|(name, programs)| {
+            (*name == needed || self.wants(name)) && programs.iter().all(|one| is_installed(one))
+        });
+        tools.extend(
+            here.filter_map(|(name, _)| peer(name, data, self.place.join(&format!("tool {name}")))),
+        );
+        tools
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let Some(wanted) = &self.args.peers else { return true };
+        wanted.iter().any(|one| name.contains(one.as_str()))
+    }
+
+    /// A contestant that saves, with a fresh store each time or the one that
+    /// is there, and whose result is restored and compared.
+    fn saver<'c>(&self, tool: &'c dyn Tool, data: &'c Path, fresh: bool) -> Contestant<'c> {
+        let into = self.place.join("checked");
+        Contestant {
+            prepare: Box::new(move || if fresh { tool.fresh() } else { Ok(()) }),
+            check: Box::new(move || check(tool, data, &into)),
+            ..Contestant::plain(tool.name(), || tool.save())
+        }
+    }
+
+    /// A contestant that restores into an empty folder.
+    fn restorer<'c>(&self, tool: &'c dyn Tool, data: &'c Path) -> Contestant<'c> {
+        let into = self.place.join(&format!("restored {}", tool.name()));
+        let (before, during) = (into.clone(), into.clone());
+        Contestant {
+            prepare: Box::new(move || empty(&before)),
+            check: Box::new(move || differences(tool, data, &into)),
+            ..Contestant::plain(tool.name(), move || tool.restore(&during))
+        }
+    }
+
+    /// Rows of one contest; snap must be its first contestant.
+    fn rows<'r>(&'r self, work: &'r str, scores: &'r [Score]) -> Rows<'r> {
+        for score in scores {
+            if let Some(failure) = &score.failure {
+                let place = &self.place.name;
+                (self.note)(format!("{work}, {place}: {} failed: {failure}", score.name));
+            }
+        }
+        Rows { work, place: &self.place.name, scores }
+    }
+}
+
+/// Makes stores that hold the data, before what comes after is timed.
+fn save_all(tools: &[Box<dyn Tool>]) -> Result<()> {
+    for tool in tools {
+        tool.fresh()?;
+        tool.save().run()?;
+    }
+    Ok(())
+}
+
+fn check(tool: &dyn Tool, data: &Path, into: &Path) -> Result<()> {
+    empty(into)?;
+    tool.restore(into).run()?;
+    differences(tool, data, into)?;
+    remove(into)
+}
+
+fn differences(tool: &dyn Tool, data: &Path, into: &Path) -> Result<()> {
+    let found = compare(data, into, &tool.keeps());
+    match found.as_slice() {
+        [] => Ok(()),
+        [first, ..] => {
+            let count = found.len();
+            Err(format!("the result differs from the source in {count} places: {first}").into())
+        }
+    }
+}
+
+/// Turns the scores of one contest into rows.
+struct Rows<'r> {
+    work: &'r str,
+    place: &'r str,
+    scores: &'r [Score],
+}
+
+impl Rows<'_> {
+    fn time(&self, target: Target) -> Row {
+        let medians = |score: &Score| match score.failure {
+            None => score.samples.median_secs(),
+            Some(_) => None,
+        };
+        let snap = self.scores.first().and_then(|snap| snap.samples.range_secs());
+        let detail = snap.map_or(String::new(), |(least, most)| {
+            format!("({} .. {})", Unit::Secs.show(least), Unit::Secs.show(most))
+        });
+        Row { detail, ..self.row("time", Unit::Secs, target, medians) }
+    }
+
+    fn memory(&self, target: Target) -> Row {
+        let peaks = |score: &Score| match score.failure {
+            None => score.peak_bytes.map(|bytes| bytes as f64),
+            Some(_) => None,
+        };
+        self.row("peak memory", Unit::Memory, target, peaks)
+    }
+
+    /// Bytes stored by each of `tools`.
+    fn stored(&self, tools: &[Box<dyn Tool>], target: Target) -> Row {
+        let bytes = |score: &Score| {
+            let tool = tools.iter().find(|tool| tool.name() == score.name)?;
+            let (objects, _) = tool.stored_bytes().ok().filter(|_| score.failure.is_none())?;
+            Some(objects as f64)
+        };
+        let detail = match tools.first().and_then(|snap| snap.stored_bytes().ok()) {
+            Some((_, whole)) => format!("(whole store {:.2})", whole as f64 / 1e6),
+            None => String::new(),
+        };
+        Row { detail, ..self.row("stored", Unit::Stored, target, bytes) }
+    }
+
+    fn row(
+        &self,
+        measure: &'static str,
+        unit: Unit,
+        target: Target,
+        figure: impl Fn(&Score) -> Option<f64>,
+    ) -> Row {
+        let peers = self.scores.iter().skip(1);
+        Row {
+            work: self.work.to_owned(),
+            place: self.place.to_owned(),
+            measure,
+            unit,
+            snap: self.scores.first().and_then(&figure),
+            detail: String::new(),
+            peers: peers.filter_map(|score| Some((score.name.clone(), figure(score)?))).collect(),
+            target,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `snap cat`: print the content of a file.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::OsStrExt,
+};
+
+use snap_core::{
+    base::id::BlobId,
+    format::tree::{Entry, Kind},
+    ops::cat,
+    repo::{
+        Repo,
+        path::{Found, resolve_path},
+        spec::Revisions,
+    },
+};
+
+use crate::{
+    context::Context,
+    report::{CliError, Done},
+    ui::text,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap cat latest:notes.txt              as it was in the newest snapshot
+  snap cat main~5:data.csv | head
+  snap cat $(b3sum --no-names FILE)      the content with this BLAKE3 hash";
+
+/// Print the content of a file
+///
+/// Every chunk is checked before it is printed. The id of a content is the
+/// BLAKE3 hash of the file, as `b3sum` prints it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CatArgs {
+    /// File in a snapshot, or the id of a content (4 digits or more)
+    #[arg(value_name = "REV:PATH|ID")]
+    what: OsString,
+}
+
+pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let id = match args.what.as_bytes().contains(&b':') {
+        true => content_of(&args.what, &repo, cx)?,
+        false => content_with_id(&args.what, &repo)?,
+    };
+    let mut out = cx.ui().out();
+    cat::run(repo.store(), &id, &mut out, &cx.progress())?;
+    out.finish()?;
+    Ok(Done::Well)
+}
+
+fn content_of(spec: &OsStr, repo: &Repo, cx: &Context) -> Result<BlobId, CliError> {
+    let found = cx.resolve(repo, spec)?;
+    let path = found.path.as_deref().unwrap_or_default();
+    let noun = match resolve_path(repo.store(), found.commit.tree, path)? {
+        Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => return Ok(id),
+        Found::Entry(entry) => entry.kind.noun(),
+        Found::Root(_) => "folder",
+    };
+    Err(CliError::NotAFile { path: text::line(path), noun })
+}
+
+fn content_with_id(text: &OsStr, repo: &Repo) -> Result<BlobId, CliError> {
+    let none = || CliError::NoContent { text: text::line(text.as_bytes()) };
+    let digits = text.to_str().ok_or_else(none)?;
+    Revisions::new(repo, &|_| None).blob(digits)?.ok_or_else(none)
+}

@@ -1,0 +1,56 @@
+//! `snap init`: make an empty store.
+
+use std::path::{Path, PathBuf};
+
+use snap_core::{
+    disk::Disk,
+    repo::{Config, Repo, open::STORE_FOLDER},
+};
+
+use crate::{
+    context::{Context, Named},
+    report::{CliError, Done},
+    ui::text,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap init                       make .snap in this folder
+  snap init ~/photos              make ~/photos/.snap
+  snap --store /backup/all init   make a bare store, for any folders";
+
+/// Make an empty store
+///
+/// The store is the folder `.snap` in DIR, or STORE itself when --store or
+/// SNAP_STORE names one. `snap commit` makes a store by itself where there is
+/// none, so this is only needed for a store of its own.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InitArgs {
+    /// Folder to make `.snap` in; this one if not given
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<Done, CliError> {
+    let store = match (&args.dir, cx.named()) {
+        (Some(dir), _) => dir.join(STORE_FOLDER),
+        (None, Named::Outright) => cx.store_dir()?,
+        (None, Named::Nowhere) => Path::new(STORE_FOLDER).to_owned(),
+    };
+    make(cx, &store)?;
+    if cx.ui().is_json() {
+        let mut out = cx.ui().out();
+        let shown = store.to_string_lossy();
+        out.json(&serde_json::json!({ "version": 1, "store": shown }))?;
+        out.finish()?;
+    }
+    Ok(Done::Well)
+}
+
+/// Makes a store and says so.
+pub(crate) fn make(cx: &Context, store: &Path) -> Result<(), CliError> {
+    Repo::init(store, &Disk::default(), &Config::default())?;
+    let shown = text::line(store.as_os_str().as_encoded_bytes());
+    cx.ui().status(format_args!("Made a store at {shown}"));
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! `snap log`: list commits, newest first.
+
+use std::{collections::HashMap, io, io::Write, num::NonZeroU64};
+
+use snap_core::{
+    base::{id::CommitId, time::Time},
+    format::commit::Commit,
+    ops::log,
+    repo::{Head, Repo, history::Parents, ref_name::RefKind},
+};
+
+use crate::{
+    context::Context,
+    report::{CliError, Done},
+    ui::{CommitJson, Out, Ui, size, size::Size, text, time},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap log -n 5                the five newest
+  snap log --oneline v1.0      what led to the tag v1.0, a line each
+  snap log --since 2026-11-01  what was committed since the end of that day
+  snap --json log | jq .id     for programs";
+
+/// List commits, newest first
+///
+/// Starts at REV, or where HEAD stands, and follows all parents.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LogArgs {
+    /// Commit to start at: a branch, a tag, an id or `latest`
+    #[arg(default_value = "HEAD")]
+    rev: String,
+
+    /// Most commits to list
+    #[arg(short = 'n', long = "max-count", value_name = "NUMBER")]
+    limit: Option<NonZeroU64>,
+
+    /// One line for each commit
+    #[arg(long)]
+    oneline: bool,
+
+    /// Start at all branches and tags
+    #[arg(long, conflicts_with = "rev")]
+    all: bool,
+
+    /// Follow the first parent of each commit only
+    #[arg(long)]
+    first_parent: bool,
+
+    /// None older than this
+    #[arg(long, value_name = "DATE")]
+    since: Option<String>,
+
+    /// None newer than this
+    #[arg(long, value_name = "DATE")]
+    until: Option<String>,
+}
+
+pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let starts = match args.all {
+        true => all_starts(&repo)?,
+        false => vec![cx.resolve_commit(&repo, &args.rev)?],
+    };
+    let options = log::Options {
+        parents: if args.first_parent { Parents::First } else { Parents::All },
+        limit: args.limit,
+        since: date(args.since.as_deref(), cx)?,
+        until: date(args.until.as_deref(), cx)?,
+    };
+    let names = names(&repo)?;
+    let mut out = cx.ui().out();
+    for (number, step) in log::run(repo.store(), &starts, &options)?.enumerate() {
+        let (id, commit) = step?;
+        if cx.ui().is_json() {
+            out.json(&CommitJson::new(&id, &commit))?;
+        } else if args.oneline {
+            write_line(&mut out, cx.ui(), (&id, &commit), &names)?;
+        } else {
+            if number > 0 {
+                out.write_all(b"\n")?;
+            }
+            write_commit(&mut out, cx.ui(), (&id, &commit), &names)?;
+        }
+    }
+    out.finish()?;
+    Ok(Done::Well)
+}
+
+fn date(text: Option<&str>, cx: &Context) -> Result<Option<Time>, CliError> {
+    let parse = |text: &str| {
+        let bad = || CliError::BadDate { text: text.to_owned() };
+        time::parse(text, cx.now()).ok_or_else(bad)
+    };
+    text.map(parse).transpose()
+}
+
+fn all_starts(repo: &Repo) -> Result<Vec<CommitId>, CliError> {
+    let mut starts: Vec<CommitId> = repo.refs().head_commit()?.into_iter().collect();
+    for kind in [RefKind::Branch, RefKind::Tag] {
+        starts.extend(repo.refs().list(kind)?.into_iter().map(|(_, id)| id));
+    }
+    Ok(starts)
+}
+
+/// Names of commits, as they are shown behind the id.
+pub(crate) type Names = HashMap<CommitId, Vec<String>>;
+
+/// Which branches and tags stand where.
+pub(crate) fn names(repo: &Repo) -> Result<Names, CliError> {
+    let mut names = Names::new();
+    let head = repo.refs().head()?;
+    if let Head::Detached(id) = &head {
+        names.entry(*id).or_default().push("HEAD".to_owned());
+    }
+    for (name, id) in repo.refs().list(RefKind::Branch)? {
+        let is_current = matches!(&head, Head::Branch(current) if *current == name);
+        let arrow = if is_current { "HEAD -> " } else { "" };
+        names.entry(id).or_default().push(format!("{arrow}{}", name.short()));
+    }
+    for (name, id) in repo.refs().list(RefKind::Tag)? {
+        names.entry(id).or_default().push(format!("tag: {}", name.short()));
+    }
+    Ok(names)
+}
+
+fn shown_names(ui: &Ui, id: &CommitId, names: &Names) -> String {
+    match names.get(id) {
+        Some(names) => format!(" ({})", ui.paint().name(&names.join(", "))),
+        None => String::new(),
+    }
+}
+
+/// A commit on one line.
+pub(crate) fn write_line(
+    out: &mut Out,
+    ui: &Ui,
+    (id, commit): (&CommitId, &Commit),
+    names: &Names,
+) -> io::Result<()> {
+    let shown = ui.paint().id(&ui.id(id));
+    let names = shown_names(ui, id, names);
+    let message = commit.message.lines().next().unwrap_or_default();
+    let message = text::line(message.as_bytes());
+    let space = if message.is_empty() { "" } else { " " };
+    writeln!(out, "{shown} {}{names}{space}{message}", time::local(commit.time))
+}
+
+/// A commit with all that belongs to its head.
+pub(crate) fn write_commit(
+    out: &mut Out,
+    ui: &Ui,
+    (id, commit): (&CommitId, &Commit),
+    names: &Names,
+) -> io::Result<()> {
+    let shown = ui.paint().id(&format!("commit {}", ui.id(id)));
+    writeln!(out, "{shown}{}", shown_names(ui, id, names))?;
+    if commit.parents.len() > 1 {
+        let parents: Vec<_> = commit.parents.iter().map(|parent| ui.id(parent)).collect();
+        writeln!(out, "Parents: {}", parents.join(" "))?;
+    }
+    let (author, host) = (text::line(commit.author.as_bytes()), text::line(commit.host.as_bytes()));
+    writeln!(out, "Author:  {author} on {host}")?;
+    writeln!(out, "Date:    {}", time::local(commit.time))?;
+    let totals = &commit.totals;
+    writeln!(out, "Content: {}, {}", size::count(totals.files, "file"), Size(totals.bytes))?;
+    for (key, value) in &commit.labels {
+        writeln!(out, "Label:   {}", text::line(format!("{key}={value}").as_bytes()))?;
+    }
+    if !commit.message.is_empty() {
+        writeln!(out)?;
+        for line in commit.message.lines() {
+            writeln!(out, "    {}", text::line(line.as_bytes()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! `snap ls`: list what is in a snapshot.
+
+use std::{ffi::OsString, io, io::Write};
+
+use snap_core::{
+    format::tree::{Entry, Kind, Metadata},
+    ops::list::{self, Depth},
+    repo::path::{Found, components, resolve_path},
+};
+
+use crate::{
+    context::Context,
+    report::{CliError, Done},
+    ui::{EntryJson, Out, Ui, size::Size, text, time},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap ls latest             the top folder of the newest snapshot
+  snap ls -l latest:src      a folder in it, with mode, owner, size and time
+  snap ls -R v1.0 | grep pdf every path below";
+
+/// List what is in a snapshot
+///
+/// Paths are those below the folder that is listed, and folders end in a
+/// slash. With --json each entry has its whole path.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LsArgs {
+    /// Snapshot, or a folder or file in it
+    #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
+    what: OsString,
+
+    /// Show mode, owner, size and time, too
+    #[arg(short, long)]
+    long: bool,
+
+    /// List all that is below
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let found = cx.resolve(&repo, &args.what)?;
+    let path = found.path.as_deref().unwrap_or_default();
+    let folder = components(path).collect::<Vec<_>>().join(&b'/');
+    let found = resolve_path(repo.store(), found.commit.tree, path)?;
+    let mut out = cx.ui().out();
+    match (found.tree(), &found) {
+        (Some(tree), _) => {
+            let skip = if folder.is_empty() { 0 } else { folder.len() + 1 };
+            let depth = if args.recursive { Depth::All } else { Depth::Folder };
+            let mut each = |path: &[u8], entry: &Entry| {
+                write_one(&mut out, cx.ui(), args, (path, skip), entry)
+            };
+            list::run(repo.store(), (tree, &folder), depth, &cx.progress(), &mut each)?;
+        }
+        (None, Found::Entry(entry)) => {
+            let skip = folder.len() - entry.name.as_bytes().len();
+            write_one(&mut out, cx.ui(), args, (&folder, skip), entry)?;
+        }
+        (None, Found::Root(_)) => {}
+    }
+    out.finish()?;
+    Ok(Done::Well)
+}
+
+/// Writes one entry; of its path the first `skip` bytes are left out of text.
+fn write_one(
+    out: &mut Out,
+    ui: &Ui,
+    args: &LsArgs,
+    (path, skip): (&[u8], usize),
+    entry: &Entry,
+) -> io::Result<()> {
+    if ui.is_json() {
+        return out.json(&EntryJson::new(path, entry));
+    }
+    if args.long {
+        write!(out, "{} ", columns(entry))?;
+    }
+    let name = path.get(skip..).unwrap_or(path);
+    if ui.is_terminal() {
+        let name = text::line(name);
+        let painted = match &entry.kind {
+            Kind::Folder { .. } => ui.paint().folder(&format!("{name}/")),
+            Kind::Symlink { .. } => ui.paint().link(&name),
+            _ => name,
+        };
+        out.write_all(painted.as_bytes())?;
+    } else {
+        // A pipe gets the bytes as they are.
+        out.write_all(name)?;
+        out.write_all(if matches!(entry.kind, Kind::Folder { .. }) { b"/" } else { b"" })?;
+    }
+    if let (true, Kind::Symlink { target }) = (args.long, &entry.kind) {
+        out.write_all(b" -> ")?;
+        match ui.is_terminal() {
+            true => out.write_all(text::line(target).as_bytes())?,
+            false => out.write_all(target)?,
+        }
+    }
+    out.write_all(b"\n")
+}
+
+/// Mode, owner, size and time, as wide as they usually are.
+fn columns(entry: &Entry) -> String {
+    let Metadata { owner, mtime, .. } = &entry.metadata;
+    let named = |name: &[u8], number: u32| match name.is_empty() {
+        true => number.to_string(),
+        false => text::line(name),
+    };
+    let (user, group) = match owner.as_deref() {
+        Some(owner) => (named(&owner.user, owner.uid), named(&owner.group, owner.gid)),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    let size = match &entry.kind {
+        Kind::File { size, .. } => Size(*size).to_string(),
+        _ => "-".to_owned(),
+    };
+    let mtime = mtime.map_or_else(|| "-".to_owned(), time::local);
+    format!("{} {user:<8} {group:<8} {size:>10} {mtime:<26}", mode(entry))
+}
+
+/// The mode as `ls -l` shows it.
+pub(crate) fn mode(entry: &Entry) -> String {
+    let kind = match entry.kind {
+        Kind::File { .. } => '-',
+        Kind::Folder { .. } => 'd',
+        Kind::Symlink { .. } => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice { .. } => 'c',
+        Kind::BlockDevice { .. } => 'b',
+    };
+    let bits = entry.metadata.mode;
+    let mut shown = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let three = bits >> shift;
+        shown.push(if three & 4 == 0 { '-' } else { 'r' });
+        shown.push(if three & 2 == 0 { '-' } else { 'w' });
+        shown.push(match (bits & special != 0, three & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use snap_core::base::{id::BlobId, name::EntryName};
+
+    use super::*;
+
+    #[test]
+    fn modes_read_as_those_of_ls() {
+        for (bits, shown) in [
+            (0o644, "-rw-r--r--"),
+            (0o7777, "-rwsrwsrwt"),
+            (0o7000, "---S--S--T"),
+            (0o750, "-rwxr-x---"),
+        ] {
+            let entry = Entry {
+                name: EntryName::new(b"x").unwrap(),
+                kind: Kind::File { size: 0, id: BlobId::of(b"") },
+                metadata: Metadata { mode: bits, ..Metadata::default() },
+            };
+            assert_eq!(mode(&entry), shown);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The commands, one file each.
+
+pub(crate) mod branch;
+pub(crate) mod cat;
+pub(crate) mod commit;
+pub(crate) mod config;
+pub(crate) mod init;
+pub(crate) mod log;
+pub(crate) mod ls;
+mod refs;
+pub(crate) mod restore;
+pub(crate) mod show;
+pub(crate) mod tag;
+pub(crate) mod verify;
+
+use crate::{
+    args::Command,
+    context::Context,
+    report::{CliError, Done},
+};
+
+/// Runs one.
+pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
+    match command {
+        Command::Init(args) => init::run(args, cx),
+        Command::Commit(args) => commit::run(args, cx),
+        Command::Log(args) => log::run(args, cx),
+        Command::Show(args) => show::run(args, cx),
+        Command::Ls(args) => ls::run(args, cx),
+        Command::Cat(args) => cat::run(args, cx),
+        Command::Restore(args) => restore::run(args, cx),
+        Command::Branch(args) => branch::run(args, cx),
+        Command::Tag(args) => tag::run(args, cx),
+        Command::Verify(args) => verify::run(args, cx),
+        Command::Config(args) => config::run(args, cx),
+    }
+}

@@ -1,0 +1,227 @@
+//! `snap restore`: write what a snapshot holds into a folder.
+
+use std::{
+    ffi::OsString,
+    io::Write,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::fs::Stat;
+use serde::Serialize;
+use snap_core::{
+    disk::Disk,
+    local::{owners::Ids, scan::FileStat, stat_cache::StatCache},
+    ops::restore::{self, Change, Existing, Extras, Mode, Outcome, Ownership, What},
+    repo::{
+        Repo,
+        path::{Found, components, resolve_path},
+        spec::Resolved,
+    },
+};
+
+use crate::{
+    context::Context,
+    report::{CliError, Done},
+    ui::{Out, size, size::Size, text},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap restore latest /tmp/look            a whole snapshot, elsewhere
+  snap restore latest~1:notes.txt          one file, back in its place
+  snap restore v1.0:src /tmp/src           what a folder holds
+  snap restore latest --overwrite          undo changes in the whole project
+  snap restore latest --overwrite --delete --dry-run
+                                           what would make it exactly like that";
+
+/// Write what a snapshot holds into a folder
+///
+/// Without DIR everything goes back to where it was, into the folder that
+/// holds the store. Files that are there and equal are kept, so an interrupted
+/// restore can simply be run again. A file that differs stops the restore
+/// before anything is written, unless --overwrite is given.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RestoreArgs {
+    /// Snapshot, or a folder or file in it
+    #[arg(value_name = "REV[:PATH]")]
+    what: OsString,
+
+    /// Folder to write into; made when it is missing
+    #[arg(value_name = "DIR")]
+    target: Option<PathBuf>,
+
+    /// Replace files that differ from the snapshot
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Remove what the snapshot lacks
+    #[arg(long)]
+    delete: bool,
+
+    /// Only list what would be done
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// Restore only what matches a pattern, as in .gitignore
+    #[arg(short, long, value_name = "PATTERN")]
+    include: Vec<String>,
+
+    /// Leave alone what matches a pattern
+    #[arg(short, long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// Let files belong to whoever restores them
+    #[arg(long)]
+    no_owner: bool,
+
+    /// Take owners by number, not by name
+    #[arg(long, conflicts_with = "no_owner")]
+    numeric_ids: bool,
+}
+
+pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let found = cx.resolve(&repo, &args.what)?;
+    let (what, place) = what(&repo, found)?;
+    let target = match (&args.target, repo.project()) {
+        (Some(target), _) => target.clone(),
+        (None, Some(project)) => project.join(place),
+        (None, None) => {
+            return Err(CliError::Usage("a bare store has no folder to restore into: name one"));
+        }
+    };
+    let out = Mutex::new(cx.ui().out());
+    let tells = args.dry_run;
+    let on_change = |path: &Path, change: Change| {
+        if tells {
+            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            // A reader that went away does not change what is restored.
+            let _ = write_change(&mut out, cx, path, change);
+        }
+    };
+    let cache = StatCache::open(&repo.dir().join("cache"), Disk::default());
+    let known = |stat: &Stat| Some(cache.file(&FileStat::from_raw(stat)?)?.id);
+    let options = restore::Options {
+        existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
+        extras: if args.delete { Extras::Delete } else { Extras::Keep },
+        mode: if args.dry_run { Mode::DryRun } else { Mode::Write },
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
+        ids: if args.numeric_ids { Ids::Numeric } else { Ids::ByName },
+        ownership: if args.no_owner { Ownership::Leave } else { Ownership::Apply },
+        known: Some(&known),
+        on_change: Some(&on_change),
+        ..restore::Options::default()
+    };
+    let progress = cx.progress();
+    let outcome = restore::run(repo.store(), &what, &target, &options, &progress)?;
+    drop(progress);
+    let mut out = out.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if cx.ui().is_json() {
+        out.json(&OutcomeJson::new(&outcome, args.dry_run))?;
+    }
+    out.finish()?;
+    summarize(&outcome, args.dry_run, cx);
+    Ok(Done::Well)
+}
+
+/// What is restored, and where it belongs below the project folder.
+fn what(repo: &Repo, found: Resolved) -> Result<(What, PathBuf), CliError> {
+    let path = found.path.unwrap_or_default();
+    let mut place: PathBuf = components(&path).map(std::ffi::OsStr::from_bytes).collect();
+    let what = match resolve_path(repo.store(), found.commit.tree, &path)? {
+        Found::Root(tree) => What::Folder { tree, root: found.commit.root },
+        Found::Entry(entry) => match Found::Entry(entry.clone()).tree() {
+            Some(tree) => What::Folder { tree, root: Some(entry.metadata) },
+            None => {
+                place.pop();
+                What::Entry(Box::new(entry))
+            }
+        },
+    };
+    Ok((what, place))
+}
+
+fn verb(change: Change) -> &'static str {
+    match change {
+        Change::Create => "create",
+        Change::Replace => "replace",
+        Change::Repair => "repair",
+        Change::Remove => "remove",
+        _ => "change",
+    }
+}
+
+fn write_change(out: &mut Out, cx: &Context, path: &Path, change: Change) -> std::io::Result<()> {
+    let bytes = path.as_os_str().as_bytes();
+    let verb = verb(change);
+    if cx.ui().is_json() {
+        let path = String::from_utf8_lossy(bytes);
+        return out.json(&serde_json::json!({ "version": 1, "change": verb, "path": path }));
+    }
+    writeln!(out, "{verb:<8}{}", text::line(bytes))
+}
+
+#[derive(Serialize)]
+struct OutcomeJson {
+    version: u32,
+    dry_run: bool,
+    files_written: u64,
+    bytes_written: u64,
+    files_cloned: u64,
+    files_kept: u64,
+    folders: u64,
+    symlinks: u64,
+    links: u64,
+    others: u64,
+    repaired: u64,
+    removed: u64,
+    skipped: u64,
+}
+
+impl OutcomeJson {
+    fn new(outcome: &Outcome, dry_run: bool) -> Self {
+        Self {
+            version: 1,
+            dry_run,
+            files_written: outcome.files_written,
+            bytes_written: outcome.bytes_written,
+            files_cloned: outcome.files_cloned,
+            files_kept: outcome.files_kept,
+            folders: outcome.folders,
+            symlinks: outcome.symlinks,
+            links: outcome.links,
+            others: outcome.others,
+            repaired: outcome.repaired,
+            removed: outcome.removed,
+            skipped: outcome.skipped,
+        }
+    }
+}
+
+fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
+    let ui = cx.ui();
+    let verb = if dry_run { "Would restore" } else { "Restored" };
+    let (written, bytes) =
+        (size::count(outcome.files_written, "file"), Size(outcome.bytes_written));
+    let kept = size::grouped(outcome.files_kept);
+    ui.status(format_args!("{verb} {written}, {bytes}; {kept} already there"));
+    if outcome.removed > 0 {
+        let verb = if dry_run { "Would remove" } else { "Removed" };
+        ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra")));
+    }
+    let others = outcome.folders + outcome.symlinks + outcome.links + outcome.others;
+    ui.detail(format_args!(
+        "Besides: {others} folders, links and others; {} shared blocks; {} had their attributes repaired",
+        outcome.files_cloned, outcome.repaired
+    ));
+    if outcome.skipped > 0 {
+        ui.warning(format_args!("left the store in the target alone"));
+    }
+    for (what, count) in &outcome.not_applied {
+        ui.warning(format_args!("could not set the {what} of {}", size::count(*count, "entry")));
+    }
+}

@@ -1,0 +1,102 @@
+//! `snap show`: all that a commit or an entry says.
+
+use std::{ffi::OsString, io, io::Write};
+
+use snap_core::{
+    format::tree::{Entry, Kind},
+    repo::path::{Found, components, resolve_path},
+};
+
+use crate::{
+    commands::{log, ls},
+    context::Context,
+    report::{CliError, Done},
+    ui::{CommitJson, EntryJson, Out, size, size::Size, text, time},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap show                       the newest commit
+  snap show latest~3              three before it
+  snap show v1.0:src/main.rs      one entry: mode, owner, times, content id";
+
+/// Show what a commit or an entry of it says
+///
+/// Of an entry also its owner, extended attributes and content id. The content
+/// of a file is printed by `snap cat`, that of a folder by `snap ls`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShowArgs {
+    /// Commit, or an entry in it
+    #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
+    what: OsString,
+}
+
+pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let found = cx.resolve(&repo, &args.what)?;
+    let path = found.path.as_deref().unwrap_or_default();
+    let mut out = cx.ui().out();
+    match resolve_path(repo.store(), found.commit.tree, path)? {
+        Found::Root(_) if cx.ui().is_json() => {
+            out.json(&CommitJson::new(&found.id, &found.commit))?;
+        }
+        Found::Root(tree) => {
+            let commit = (&found.id, &found.commit);
+            log::write_commit(&mut out, cx.ui(), commit, &log::names(&repo)?)?;
+            let totals = &found.commit.totals;
+            writeln!(out)?;
+            writeln!(out, "Tree:    {}", cx.ui().id(&tree))?;
+            for parent in &found.commit.parents {
+                writeln!(out, "Parent:  {}", cx.ui().id(parent))?;
+            }
+            writeln!(out, "Folders: {}", size::grouped(totals.folders))?;
+            writeln!(out, "Others:  {}", size::grouped(totals.others))?;
+        }
+        Found::Entry(entry) => {
+            let path = components(path).collect::<Vec<_>>().join(&b'/');
+            match cx.ui().is_json() {
+                true => out.json(&EntryJson::new(&path, &entry))?,
+                false => write_entry(&mut out, cx, &path, &entry)?,
+            }
+        }
+    }
+    out.finish()?;
+    Ok(Done::Well)
+}
+
+fn write_entry(out: &mut Out, cx: &Context, path: &[u8], entry: &Entry) -> io::Result<()> {
+    let metadata = &entry.metadata;
+    writeln!(out, "{} {}", entry.kind.noun(), text::line(path))?;
+    match &entry.kind {
+        Kind::File { size, id } => {
+            writeln!(out, "Content: {}", cx.ui().id(id))?;
+            writeln!(out, "Size:    {} ({} bytes)", Size(*size), size::grouped(*size))?;
+        }
+        Kind::Folder { id } => writeln!(out, "Tree:    {}", cx.ui().id(id))?,
+        Kind::Symlink { target } => writeln!(out, "Target:  {}", text::line(target))?,
+        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+            writeln!(out, "Device:  {}, {}", device.major, device.minor)?;
+        }
+        Kind::Fifo | Kind::Socket => {}
+    }
+    writeln!(out, "Mode:    {} ({:04o})", ls::mode(entry), metadata.mode)?;
+    if let Some(owner) = metadata.owner.as_deref() {
+        let (user, group) = (text::line(&owner.user), text::line(&owner.group));
+        writeln!(out, "Owner:   {user} ({}), {group} ({})", owner.uid, owner.gid)?;
+    }
+    if let Some(mtime) = metadata.mtime {
+        writeln!(out, "Changed: {}", time::local(mtime))?;
+    }
+    if let Some(link) = metadata.link {
+        writeln!(out, "Link:    {link:016x}, one file under several names")?;
+    }
+    if metadata.sparse {
+        writeln!(out, "Sparse:  yes")?;
+    }
+    for xattr in &metadata.xattrs {
+        let bytes = size::count(xattr.value.len() as u64, "byte");
+        writeln!(out, "Xattr:   {}, {bytes}", text::line(&xattr.name))?;
+    }
+    Ok(())
+}

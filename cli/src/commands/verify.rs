@@ -1,0 +1,156 @@
+//! `snap verify`: is everything there, and is it what it should be?
+
+use std::{error::Error, io, io::Write};
+
+use serde_json::json;
+use snap_core::ops::verify::{self, Data, Outcome, Problem, TouchedPath};
+
+use crate::{
+    context::Context,
+    report::{CliError, Done},
+    ui::{Out, size, size::Size, text},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap verify               structure: quick, reads no file contents
+  snap verify --sample 5%   and a random part of the data, say every night
+  snap verify --data        and all of the data, say every month
+
+Exits with 4 if there is damage, and lists the snapshots and paths it touches.
+Nothing is changed.";
+
+/// Check that the store is whole
+///
+/// Every branch and tag must reach all of its commits, folders and contents,
+/// and every pack must be as it was written.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    /// Read and hash all data, too
+    #[arg(long)]
+    data: bool,
+
+    /// Read and hash a random part of the data, such as 5%
+    #[arg(long, value_name = "PART", value_parser = part, conflicts_with = "data")]
+    sample: Option<f64>,
+}
+
+pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let data = match (args.data, args.sample) {
+        (true, _) => Data::All,
+        (false, Some(part)) => Data::Sample(part),
+        (false, None) => Data::None,
+    };
+    let progress = cx.progress();
+    let outcome = verify::run(&repo, &verify::Options { data }, &progress)?;
+    drop(progress);
+    let mut out = cx.ui().out();
+    match cx.ui().is_json() {
+        true => write_json(&mut out, &outcome)?,
+        false => write_text(&mut out, cx, &outcome)?,
+    }
+    out.finish()?;
+    summarize(&outcome, data, cx);
+    Ok(if outcome.problems.is_empty() { Done::Well } else { Done::Damaged })
+}
+
+fn write_text(out: &mut Out, cx: &Context, outcome: &Outcome) -> io::Result<()> {
+    for problem in &outcome.problems {
+        writeln!(out, "damaged: {}", text::line(chain(problem).as_bytes()))?;
+    }
+    for id in &outcome.touched.commits {
+        writeln!(out, "touched: commit {}", cx.ui().id(id))?;
+    }
+    for TouchedPath { commit, commits, path, .. } in &outcome.touched.paths {
+        let path = if path.is_empty() { "everything".to_owned() } else { text::line(path) };
+        let more = match commits {
+            0 | 1 => String::new(),
+            _ => format!(" and {} before", size::count(commits - 1, "commit")),
+        };
+        writeln!(out, "touched: {path} in commit {}{more}", cx.ui().id(commit))?;
+    }
+    match outcome.touched.more_paths {
+        0 => Ok(()),
+        more => writeln!(out, "touched: {} more", size::count(more, "path")),
+    }
+}
+
+fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
+    for problem in &outcome.problems {
+        out.json(&json!({ "version": 1, "type": "problem", "message": chain(problem) }))?;
+    }
+    for id in &outcome.touched.commits {
+        out.json(&json!({ "version": 1, "type": "commit", "id": id.to_string() }))?;
+    }
+    for touched in &outcome.touched.paths {
+        out.json(&json!({
+            "version": 1,
+            "type": "path",
+            "path": String::from_utf8_lossy(&touched.path),
+            "commit": touched.commit.to_string(),
+            "commits": touched.commits,
+            "object": touched.object.to_string(),
+        }))?;
+    }
+    out.json(&json!({
+        "version": 1,
+        "type": "summary",
+        "whole": outcome.problems.is_empty(),
+        "packs": outcome.packs,
+        "objects": outcome.objects,
+        "commits": outcome.commits,
+        "trees": outcome.trees,
+        "contents": outcome.contents,
+        "bytes_read": outcome.bytes_read,
+        "problems": outcome.problems.len(),
+        "more_paths": outcome.touched.more_paths,
+    }))
+}
+
+fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
+    let (packs, objects) =
+        (size::count(outcome.packs, "pack"), size::count(outcome.objects, "object"));
+    let commits = size::count(outcome.commits, "commit");
+    cx.ui().status(format_args!("Checked {packs} with {objects}, and {commits} that refs reach"));
+    let read = Size(outcome.bytes_read);
+    match data {
+        Data::None => {}
+        Data::Sample(part) => {
+            cx.ui().status(format_args!("Read {read}, {:.1} % of the data", part * 100.0));
+        }
+        Data::All => cx.ui().status(format_args!("Read {read}, all of the data")),
+    }
+    match outcome.problems.len() as u64 {
+        0 => cx.ui().status(format_args!("Everything is as it should be")),
+        problems => cx.ui().warning(format_args!(
+            "{} found; what is not listed as touched is whole",
+            size::count(problems, "problem")
+        )),
+    }
+}
+
+/// A problem and what is behind it.
+fn chain(problem: &Problem) -> String {
+    let mut shown = problem.to_string();
+    let mut cause = problem.source();
+    while let Some(error) = cause {
+        shown.push_str(": ");
+        shown.push_str(&error.to_string());
+        cause = error.source();
+    }
+    shown
+}
+
+/// Parses `5%` or `0.05`.
+fn part(text: &str) -> Result<f64, &'static str> {
+    let (number, whole) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>().map(|number| number / whole) {
+        Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
+        _ => Err("expected a part such as 5% or 0.05"),
+    }
+}

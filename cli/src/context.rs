@@ -1,0 +1,153 @@
+//! What every command works with: where the store is, who asks, what time it
+//! is, and how to talk.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+use snap_core::{
+    base::{id::CommitId, time::Time},
+    disk::Disk,
+    repo::{
+        Config, Repo,
+        refs::Change,
+        spec::{Resolved, Revisions},
+    },
+};
+
+use crate::{
+    args::Global,
+    env::Env,
+    report::{CliError, INTERRUPTED},
+    ui::{Progress, Ui, time},
+};
+
+/// What every command works with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    ui: Ui,
+    env: Env,
+    store: Option<PathBuf>,
+    now: Option<Time>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Where the store was named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// By `--store` or `SNAP_STORE`.
+    Outright,
+    /// Not at all: it is looked for.
+    Nowhere,
+}
+
+impl Context {
+    /// Reads the environment and catches Ctrl-C.
+    pub(crate) fn new(global: &Global) -> Result<Self, CliError> {
+        let env = Env::read();
+        let now = env.time.as_deref().map(|text| {
+            let bad = || CliError::BadTime { name: "SNAP_TIME", text: text.to_owned() };
+            time::parse_exact(text).ok_or_else(bad)
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The first one asks to stop, the second one does not ask.
+            let second = flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone());
+            second.and_then(|_| flag::register(signal, stop.clone())).map_err(CliError::Signal)?;
+        }
+        let store = global.store.clone().or_else(|| env.store.clone());
+        Ok(Self { ui: Ui::new(global), env, store, now: now.transpose()?, stop })
+    }
+
+    /// How to talk.
+    pub(crate) fn ui(&self) -> &Ui {
+        &self.ui
+    }
+
+    /// Whether the store was named.
+    pub(crate) fn named(&self) -> Named {
+        if self.store.is_some() { Named::Outright } else { Named::Nowhere }
+    }
+
+    /// The store that was named, else the one in `start` or above it.
+    pub(crate) fn find_store(&self, start: &Path) -> Result<Option<PathBuf>, CliError> {
+        match &self.store {
+            Some(store) => Ok(Some(store.clone())),
+            None => {
+                let start = std::path::absolute(start);
+                let start = start.map_err(|source| CliError::Folder { source })?;
+                Ok(Repo::find(&start))
+            }
+        }
+    }
+
+    /// The store of the folder one stands in.
+    pub(crate) fn store_dir(&self) -> Result<PathBuf, CliError> {
+        self.find_store(Path::new("."))?.ok_or(CliError::NoStore)
+    }
+
+    /// Opens the store of the folder one stands in.
+    pub(crate) fn open_repo(&self) -> Result<Repo, CliError> {
+        self.open_at(&self.store_dir()?)
+    }
+
+    /// Opens the store at `dir`.
+    pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
+        Ok(Repo::open(dir, Disk::default(), &self.progress())?)
+    }
+
+    /// An observer that draws a bar and tells notes.
+    pub(crate) fn progress(&self) -> Progress<'_> {
+        Progress::new(&self.ui, self.stop.clone())
+    }
+
+    /// The present, or what `SNAP_TIME` says it is.
+    pub(crate) fn now(&self) -> Time {
+        self.now.unwrap_or_else(Time::now)
+    }
+
+    /// Who asks: `SNAP_AUTHOR`, the store's setting, the user's name.
+    pub(crate) fn author(&self, config: &Config) -> String {
+        let said = self.env.author.clone().or_else(|| config.commit.author.clone());
+        said.or_else(|| self.env.user.clone()).unwrap_or_else(|| {
+            let uid = rustix::process::getuid().as_raw();
+            if uid == 0 { "root".to_owned() } else { format!("uid {uid}") }
+        })
+    }
+
+    /// Which machine: `SNAP_HOST`, the store's setting, the system's name.
+    pub(crate) fn host(&self, config: &Config) -> String {
+        let said = self.env.host.clone().or_else(|| config.commit.host.clone());
+        said.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+    }
+
+    /// The commit, and the path in it, that `spec` names.
+    pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
+        let date = |text: &str| time::parse(text, self.now());
+        Ok(Revisions::new(repo, &date).resolve(spec.as_bytes())?)
+    }
+
+    /// The commit that `rev` names.
+    pub(crate) fn resolve_commit(&self, repo: &Repo, rev: &str) -> Result<CommitId, CliError> {
+        let date = |text: &str| time::parse(text, self.now());
+        Ok(Revisions::new(repo, &date).commit(rev)?)
+    }
+
+    /// Calls `work` with a change for the log of a ref.
+    pub(crate) fn with_change<T>(
+        &self,
+        config: &Config,
+        reason: &str,
+        work: impl FnOnce(&Change<'_>) -> T,
+    ) -> T {
+        let who = format!("{} on {}", self.author(config), self.host(config));
+        work(&Change { time: self.now(), who: &who, reason })
+    }
+}

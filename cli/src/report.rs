@@ -1,0 +1,261 @@
+//! From an error to a message, its causes, a hint and an exit code.
+//!
+//! | code | meaning                            |
+//! |------|------------------------------------|
+//! | 0    | done                               |
+//! | 1    | failed                             |
+//! | 2    | usage                              |
+//! | 3    | done, but some files were skipped  |
+//! | 4    | damage found                       |
+//! | 130  | interrupted                        |
+//!
+//! A reader that goes away (`snap log | head`) is no failure and no message.
+
+mod hint;
+
+use std::{error::Error, io, process::ExitCode};
+
+use snap_core::{
+    base::{io::PathError, kind::ErrorKind, name::NameError},
+    ops::{
+        cat::CatError, commit::CommitError, list::ListError, restore::RestoreError,
+        verify::VerifyError,
+    },
+    repo::{
+        RefError, RepoError, SpecError, config::ConfigError, path::PathInTreeError,
+        ref_name::RefNameError,
+    },
+    store::StoreError,
+};
+
+use crate::ui::Ui;
+
+/// Exit code after Ctrl-C.
+pub(crate) const INTERRUPTED: i32 = 130;
+
+/// How a command that did not fail ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// As it should.
+    Well,
+    /// Without some files that could not be read.
+    Skipped,
+    /// Damage was found, as was asked.
+    Damaged,
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// No store was named, and none is here or above.
+    #[error("there is no store here or above")]
+    NoStore,
+    /// The current folder is gone or cannot be named.
+    #[error("cannot tell which folder this is")]
+    Folder { source: io::Error },
+    /// A time that is not one.
+    #[error("{name}: `{text}` is not a time such as 2026-11-21T08:00:00Z")]
+    BadTime { name: &'static str, text: String },
+    /// A date that is not one.
+    #[error("`{text}` is not a date")]
+    BadDate { text: String },
+    /// Options that do not go together.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// What should be a file is something else.
+    #[error("`{path}` is a {noun}, not a file")]
+    NotAFile { path: String, noun: &'static str },
+    /// What should be a folder is something else.
+    #[error("`{text}` names neither a file in a snapshot nor a content")]
+    NoContent { text: String },
+    /// A path given to `commit` that cannot be read.
+    #[error(transparent)]
+    Source(PathError),
+    /// A path given to `commit` that has no name in a snapshot.
+    #[error("`{path}` has no place in a snapshot of several paths")]
+    NoPlace { path: String },
+    /// A name given to `commit --stdin` that is none.
+    #[error("--stdin needs the name of a file")]
+    StdinName { source: NameError },
+    /// A branch that cannot go.
+    #[error("`{name}` is the branch you are on")]
+    CurrentBranch { name: String },
+    /// Ctrl-C cannot be caught.
+    #[error("cannot catch signals")]
+    Signal(#[source] io::Error),
+    /// stdout failed.
+    #[error("cannot write to stdout")]
+    Output(#[from] io::Error),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    #[error(transparent)]
+    Repo(#[from] RepoError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    #[error(transparent)]
+    RefName(#[from] RefNameError),
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(transparent)]
+    Path(#[from] PathInTreeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    List(#[from] ListError),
+    #[error(transparent)]
+    Cat(#[from] CatError),
+}
+
+impl CliError {
+    /// What a caller can do about it.
+    fn kind(&self) -> ErrorKind {
+        let lacks = causes(self)
+            .any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Missing { .. })));
+        if lacks {
+            // Every id that gets this far came from the store itself.
+            return ErrorKind::Damaged;
+        }
+        match self {
+            Self::NoStore | Self::NoContent { .. } => ErrorKind::NotFound,
+            Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
+            Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
+            Self::NoPlace { .. } | Self::StdinName { .. } => ErrorKind::Invalid,
+            Self::Folder { source } | Self::Signal(source) | Self::Output(source) => {
+                match ErrorKind::of_io(source) {
+                    // Nothing here is the store's.
+                    ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
+                    kind => kind,
+                }
+            }
+            Self::Source(error) => error.kind(),
+            Self::Commit(error) => error.kind(),
+            Self::Restore(error) => error.kind(),
+            Self::Verify(error) => error.kind(),
+            Self::Repo(error) => error.kind(),
+            Self::Config(error) => error.kind(),
+            Self::Ref(error) => error.kind(),
+            Self::RefName(_) => ErrorKind::Invalid,
+            Self::Spec(error) => error.kind(),
+            Self::Path(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::List(error) => error.kind(),
+            Self::Cat(error) => error.kind(),
+        }
+    }
+
+    /// Whether the reader of stdout went away.
+    fn is_broken_pipe(&self) -> bool {
+        let output = match self {
+            Self::Output(error)
+            | Self::List(ListError::Output(error))
+            | Self::Cat(CatError::Output(error)) => error,
+            _ => return false,
+        };
+        output.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+type Link<'a> = &'a (dyn Error + 'static);
+
+/// An error and what stands behind it, those included that only wrap another.
+fn causes<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
+    std::iter::successors(Some(error), |&error| wrapped(error).or_else(|| error.source()))
+}
+
+/// What an error with a message of another's stands for; its `source()` passes
+/// that other one over.
+fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    if let Some(error) = error.downcast_ref::<CliError>() {
+        return of_cli(error);
+    }
+    if let Some(error) = error.downcast_ref::<RepoError>() {
+        return match error {
+            RepoError::Config(inner) => Some(inner),
+            RepoError::Ref(inner) => Some(inner),
+            RepoError::Store(inner) => Some(inner),
+            _ => None,
+        };
+    }
+    if let Some(error) = error.downcast_ref::<SpecError>() {
+        return match error {
+            SpecError::Path(inner) => Some(inner),
+            SpecError::Ref(inner) => Some(inner),
+            SpecError::Store(inner) => Some(inner),
+            _ => None,
+        };
+    }
+    if let Some(error) = error.downcast_ref::<CommitError>() {
+        return match error {
+            CommitError::Store(inner) => Some(inner),
+            CommitError::Ref(inner) => Some(inner),
+            _ => None,
+        };
+    }
+    if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    if let Some(RestoreError::Store(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
+        return Some(&**source);
+    }
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(PathInTreeError::Store(inner)), _) | (_, Some(CatError::Store(inner))) => Some(inner),
+        _ => None,
+    }
+}
+
+fn of_cli(error: &CliError) -> Option<Link<'_>> {
+    match error {
+        CliError::Commit(inner) => Some(inner),
+        CliError::Restore(inner) => Some(inner),
+        CliError::Verify(inner) => Some(inner),
+        CliError::Repo(inner) => Some(inner),
+        CliError::Config(inner) => Some(inner),
+        CliError::Ref(inner) => Some(inner),
+        CliError::RefName(inner) => Some(inner),
+        CliError::Spec(inner) => Some(inner),
+        CliError::Path(inner) => Some(inner),
+        CliError::Store(inner) => Some(inner),
+        CliError::List(inner) => Some(inner),
+        CliError::Cat(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+/// Prints help, version or what is wrong with the command line.
+pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
+    // A stdout or stderr that is closed changes nothing.
+    let _ = answer.print();
+    ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2))
+}
+
+/// The exit code of a command that did not fail.
+pub(crate) fn done(done: Done) -> ExitCode {
+    match done {
+        Done::Well => ExitCode::SUCCESS,
+        Done::Skipped => ExitCode::from(3),
+        Done::Damaged => ExitCode::from(4),
+    }
+}
+
+/// Reports an error and gives its exit code.
+pub(crate) fn failure(error: &CliError, ui: &Ui) -> ExitCode {
+    if error.is_broken_pipe() {
+        return ExitCode::SUCCESS;
+    }
+    ui.error(error, hint::hint(error).as_deref());
+    match error.kind() {
+        ErrorKind::Invalid => ExitCode::from(2),
+        ErrorKind::Damaged => ExitCode::from(4),
+        ErrorKind::Interrupted => ExitCode::from(130),
+        _ => ExitCode::FAILURE,
+    }
+}

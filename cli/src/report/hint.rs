@@ -1,0 +1,199 @@
+//! What to do about an error.
+
+use std::{error::Error, io, path::Path};
+
+use snap_core::{
+    base::kind::ErrorKind,
+    ops::{commit::CommitError, list::ListError, restore::RestoreError},
+    repo::{RefError, RepoError, SpecError, config::ConfigError, path::PathInTreeError},
+};
+
+use crate::{
+    report::{CliError, causes},
+    ui::time,
+};
+
+/// Advice for an error, where there is any.
+pub(super) fn hint(error: &CliError) -> Option<String> {
+    causes(error).find_map(specific).or_else(|| by_kind(error))
+}
+
+/// Advice for one link of the chain of causes.
+fn specific(error: &(dyn Error + 'static)) -> Option<String> {
+    let of = |found: Option<String>| found;
+    of(error.downcast_ref().and_then(of_cli))
+        .or_else(|| error.downcast_ref().and_then(of_repo))
+        .or_else(|| error.downcast_ref().and_then(of_config))
+        .or_else(|| error.downcast_ref().and_then(of_ref))
+        .or_else(|| error.downcast_ref().and_then(of_spec))
+        .or_else(|| error.downcast_ref().and_then(of_path))
+        .or_else(|| error.downcast_ref().and_then(of_restore))
+        .or_else(|| error.downcast_ref().and_then(of_commit))
+        .or_else(|| error.downcast_ref().and_then(of_io))
+}
+
+fn of_cli(error: &CliError) -> Option<String> {
+    let hint = match error {
+        CliError::NoStore => {
+            "`snap commit` makes one here, `snap init` an empty one; --store names another"
+        }
+        CliError::NotAFile { noun: "folder", .. } => "`snap ls` lists a folder",
+        CliError::CurrentBranch { .. } => "`snap branch --switch NAME` goes to another one first",
+        CliError::NoContent { .. } => "REV:PATH names a file, such as latest:notes.txt",
+        CliError::NoPlace { .. } => "name it from a folder above, without `..`",
+        CliError::BadDate { .. } => return date(),
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_repo(error: &RepoError) -> Option<String> {
+    let hint = match error {
+        RepoError::NoStore { .. } => "`snap --store STORE init` makes one",
+        RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
+        RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",
+        RepoError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_config(error: &ConfigError) -> Option<String> {
+    let hint = match error {
+        ConfigError::Newer { .. } => "a newer snap made this store; use that one or later",
+        ConfigError::Syntax { .. } => "correct that line of the file",
+        ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_ref(error: &RefError) -> Option<String> {
+    let hint = match error {
+        RefError::Exists { .. } => "--force moves it".to_owned(),
+        RefError::Moved { .. } | RefError::HeadMoved => {
+            "another snap was faster; run the command again".to_owned()
+        }
+        RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
+        RefError::Damaged { path, .. } => return of_damaged_ref(path),
+        RefError::Locked { .. } => "another snap is still at work on this store".to_owned(),
+        _ => return None,
+    };
+    Some(hint)
+}
+
+/// A ref has a log, and the log is read without the ref.
+fn of_damaged_ref(path: &Path) -> Option<String> {
+    let head = || {
+        let text = "write `ref: refs/heads/NAME` into it, as logs/HEAD.log or refs/heads have it";
+        Some(text.to_owned())
+    };
+    let mut names = path.components().rev().map(|part| part.as_os_str().to_string_lossy());
+    let mut name = names.next()?.into_owned();
+    if name == "HEAD" {
+        return head();
+    }
+    for above in names {
+        match &*above {
+            "heads" => {
+                return Some(format!(
+                    "`snap branch --log {name}` tells where it was, `snap branch --force {name} ID` \
+                     puts it back"
+                ));
+            }
+            "tags" => return Some(format!("`snap tag --force {name} ID` puts it back")),
+            folder => name = format!("{folder}/{name}"),
+        }
+    }
+    None
+}
+
+fn of_spec(error: &SpecError) -> Option<String> {
+    match error {
+        SpecError::Unknown { close, .. } if !close.is_empty() => {
+            Some(format!("did you mean `{}`?", close.join("`, `")))
+        }
+        SpecError::Unknown { .. } | SpecError::NoneBefore { .. } => Some(
+            "`snap log --all` lists the commits, `snap branch` and `snap tag` the names".into(),
+        ),
+        SpecError::Unborn { .. } => Some("`snap commit` makes the first one".into()),
+        SpecError::Ambiguous { candidates, .. } => {
+            let mut hint = "give more digits".to_owned();
+            for candidate in candidates {
+                let (when, message) = (time::local(candidate.time), &candidate.message);
+                hint.push_str(&format!("\n  {:.16}  {when}  {message}", candidate.id));
+            }
+            Some(hint)
+        }
+        SpecError::Date { .. } => date(),
+        _ => None,
+    }
+}
+
+fn date() -> Option<String> {
+    Some("a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday".to_owned())
+}
+
+fn of_path(error: &PathInTreeError) -> Option<String> {
+    match error {
+        PathInTreeError::NotFound { .. } => {
+            Some("`snap ls -R REV` lists what is in a snapshot".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn of_restore(error: &RestoreError) -> Option<String> {
+    let hint = match error {
+        RestoreError::Differs { count: 1, .. } => {
+            "pass --overwrite to replace it, or name another folder"
+        }
+        RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
+        RestoreError::Blocked { .. } => {
+            "move what is in there away, or pass --overwrite --delete to remove it"
+        }
+        RestoreError::Damaged { .. } => {
+            "everything else was restored; `snap verify --data` tells what is damaged"
+        }
+        RestoreError::Interrupted => "run it again to go on; what is right is kept",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_commit(error: &CommitError) -> Option<String> {
+    let hint = match error {
+        CommitError::Overlap { .. } => "name each file and folder once",
+        CommitError::Contended { .. } => "run the command again",
+        CommitError::Interrupted => "nothing was committed; run it again",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_io(error: &io::Error) -> Option<String> {
+    let hint = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "the disk is full; make room and run the command again, nothing committed is lost"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "the disk is read-only; log, show, ls, cat, restore and verify work there all the same"
+        }
+        io::ErrorKind::PermissionDenied => "check whom it belongs to and its mode (`ls -ld`)",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn by_kind(error: &CliError) -> Option<String> {
+    if let CliError::List(ListError::Output(_)) | CliError::Output(_) = error {
+        return None;
+    }
+    match error.kind() {
+        ErrorKind::Damaged => {
+            Some("`snap verify --data` tells what is damaged and what it touches".to_owned())
+        }
+        ErrorKind::Unsupported => Some("a newer snap may be able to read it".to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,195 @@
+//! Progress bars and notes: the [`Observer`] of all commands.
+//!
+//! Silent for 250 ms, then at most ten redraws a second; nothing is drawn when
+//! stderr is not a terminal. Notes are told in any case.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use snap_core::base::observe::{Note, Observer, Phase};
+
+use crate::ui::{Ui, text};
+
+const SILENT: Duration = Duration::from_millis(250);
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Draws a bar, tells notes, knows whether to stop.
+#[derive(Debug)]
+pub(crate) struct Progress<'a> {
+    ui: &'a Ui,
+    stop: Arc<AtomicBool>,
+    start: Instant,
+    /// Milliseconds after `start` before which nothing is drawn.
+    next_draw: AtomicU64,
+    units: AtomicU64,
+    files: AtomicU64,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl<'a> Progress<'a> {
+    /// Starts silently; `stop` is set by Ctrl-C.
+    pub(crate) fn new(ui: &'a Ui, stop: Arc<AtomicBool>) -> Self {
+        let first = if ui.may_draw() { millis(SILENT) } else { u64::MAX };
+        Self {
+            ui,
+            stop,
+            start: Instant::now(),
+            next_draw: AtomicU64::new(first),
+            units: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            bar: Mutex::new(None),
+        }
+    }
+
+    fn draw(&self) {
+        let next = self.next_draw.load(Ordering::Relaxed);
+        if next == u64::MAX {
+            return;
+        }
+        let now = millis(self.start.elapsed());
+        let later = now + millis(REDRAW);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        if now < next || self.next_draw.compare_exchange(next, later, set, get).is_err() {
+            return;
+        }
+        if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            }
+            bar.set_position(self.units.load(Ordering::Relaxed));
+            let files = self.files.load(Ordering::Relaxed);
+            if files > 0 {
+                bar.set_message(super::size::count(files, "file"));
+            }
+            bar.tick();
+        }
+    }
+
+    /// Tells something without tearing the bar.
+    fn tell(&self, message: std::fmt::Arguments<'_>) {
+        match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(bar) => bar.suspend(|| self.ui.warning(message)),
+            None => self.ui.warning(message),
+        }
+    }
+}
+
+impl Observer for Progress<'_> {
+    fn phase(&self, phase: Phase, total: Option<u64>) {
+        self.units.store(0, Ordering::Relaxed);
+        self.files.store(0, Ordering::Relaxed);
+        if !self.ui.may_draw() {
+            return;
+        }
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
+        bar.set_style(style(phase, total.is_some()));
+        bar.set_prefix(title(phase));
+        let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace(bar);
+        if let Some(old) = old {
+            old.finish_and_clear();
+        }
+    }
+
+    fn advance(&self, units: u64, files: u64) {
+        self.units.fetch_add(units, Ordering::Relaxed);
+        self.files.fetch_add(files, Ordering::Relaxed);
+        self.draw();
+    }
+
+    fn note(&self, note: Note<'_>) {
+        match note {
+            Note::Skipped { path, error } => {
+                self.tell(format_args!("skipped {}: {}", shown(path), chain(error)));
+            }
+            Note::Changing { path } => {
+                self.tell(format_args!("{} changed while it was read", shown(path)));
+            }
+            Note::Reindexed { packs, damaged } => {
+                let packs = super::size::count(packs as u64, "pack");
+                let why = if damaged { "was damaged" } else { "was missing" };
+                self.tell(format_args!("the index {why}; rebuilt it from {packs}"));
+            }
+            Note::PackUnreadable { error } => self.tell(format_args!("{}", chain(error))),
+            Note::ClockBehind { behind_secs } => self.tell(format_args!(
+                "the clock is {behind_secs} s behind the last commit, whose time is used instead"
+            )),
+            Note::NotApplied { what, path, error } => {
+                self.tell(format_args!("cannot set {what} of {}: {}", shown(path), chain(error)));
+            }
+            Note::TidyFailed { error } => {
+                self.tell(format_args!("tidying up failed, nothing is lost: {}", chain(error)));
+            }
+            other => self.tell(format_args!("{other:?}")),
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn title(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Index => "Rebuilding the index",
+        Phase::Commit => "Committing",
+        Phase::Compact => "Merging packs",
+        Phase::Compare => "Comparing",
+        Phase::Restore => "Restoring",
+        Phase::Structure => "Checking structure",
+        Phase::Data => "Checking data",
+        _ => "Working",
+    }
+}
+
+fn style(phase: Phase, knows_total: bool) -> ProgressStyle {
+    let counts = matches!(phase, Phase::Index | Phase::Compare | Phase::Structure);
+    let template = match (counts, knows_total) {
+        (false, true) => {
+            "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left {msg}"
+        }
+        (false, false) => "{spinner} {prefix} {bytes} {bytes_per_sec} {msg}",
+        (true, true) => "{prefix} {wide_bar} {pos}/{len} {eta} left",
+        (true, false) => "{spinner} {prefix} {pos}",
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// An error and its causes on one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut shown = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !shown.ends_with(&message) {
+            shown.push_str(": ");
+            shown.push_str(&message);
+        }
+        cause = error.source();
+    }
+    shown
+}
+
+fn shown(path: &Path) -> String {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    text::line(bytes.strip_prefix(b"./").unwrap_or(bytes))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
+}

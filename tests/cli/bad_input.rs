@@ -1,0 +1,203 @@
+//! Stores and files as they should not be: a clear error, a hint, the right
+//! exit code, and nothing lost.
+
+use std::{
+    os::unix::{fs::chown, process::CommandExt},
+    process::Command,
+};
+
+use crate::env::TestEnv;
+
+/// A user without rights, for tests that run as root.
+const NOBODY: u32 = 65_534;
+
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("a", "content of a");
+    env.write("sub/b", "content of b");
+    env.snap(["commit"]).succeeds();
+    env
+}
+
+fn packs(env: &TestEnv) -> Vec<std::path::PathBuf> {
+    let files = fs_err::read_dir(env.path(".snap/objects")).unwrap();
+    let mut packs: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    packs.sort();
+    packs
+}
+
+/// Runs the binary as a user without rights; as oneself when that is one.
+fn as_nobody(env: &TestEnv, args: &[&str]) -> String {
+    let mut command = env.command("");
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.args(args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    format!("exit: {}\n{stderr}", output.status.code().unwrap())
+        .replace(env.path("").to_str().unwrap().trim_end_matches('/'), "[ROOT]")
+}
+
+#[test]
+fn an_unreadable_file_is_left_out_and_told() {
+    let env = env();
+    for path in ["", "a", "sub", "sub/b"] {
+        if rustix::process::geteuid().is_root() {
+            chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    fs_err::remove_dir_all(env.path(".snap")).unwrap();
+    env.mode("a", 0);
+    let said = as_nobody(&env, &["commit"]);
+    env.mode("a", 0o644);
+    assert!(said.starts_with("exit: 3\n"), "{said}");
+    assert!(said.contains("warning: skipped a: "), "{said}");
+    assert!(said.contains("warning: left out 1 entry that could not be read"), "{said}");
+    assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "sub/\nsub/b\n");
+}
+
+#[test]
+fn a_store_that_may_not_be_written_can_be_read() {
+    let env = env();
+    env.mode("", 0o755);
+    env.write("a", "changed");
+    if !rustix::process::geteuid().is_root() {
+        for path in [".snap", ".snap/tmp", ".snap/objects", ".snap/index"] {
+            env.mode(path, 0o555);
+        }
+    }
+    let log = as_nobody(&env, &["log", "-q"]);
+    let commit = as_nobody(&env, &["commit"]);
+    if !rustix::process::geteuid().is_root() {
+        for path in [".snap", ".snap/tmp", ".snap/objects", ".snap/index"] {
+            env.mode(path, 0o755);
+        }
+    }
+    assert_eq!(log, "exit: 0\n");
+    assert!(commit.starts_with("exit: 1\n"), "{commit}");
+    assert!(commit.contains("hint: check whom it belongs to"), "{commit}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_costs_nothing() {
+    let env = TestEnv::new();
+    fs_err::create_dir(env.path("disk")).unwrap();
+    env.write("data/small", "kept");
+    let snap = env!("CARGO_BIN_EXE_snap");
+    // A small disk of one's own, where that is allowed.
+    let script = format!(
+        "mount -t tmpfs -o size=2m tmpfs disk || exit 99
+         {snap} --store disk/s -q init && {snap} --store disk/s -q commit data >/dev/null || exit 98
+         head -c 8000000 /dev/urandom > data/large
+         {snap} --store disk/s commit data; echo code $? >&2
+         {snap} --store disk/s cat HEAD:small; ls disk/s/tmp"
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--map-root-user", "sh", "-c", &script]).current_dir(env.path(""));
+    let Ok(output) = unshare.output() else { return };
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.code() == Some(99) || err.contains("unshare failed") {
+        eprintln!("skipped: no mount of one's own here: {err}");
+        return;
+    }
+    assert!(err.contains("hint: the disk is full"), "{err}");
+    assert!(err.contains("code 1"), "{err}");
+    assert!(out.starts_with("kept"), "{out}");
+}
+
+#[test]
+fn a_flipped_bit_is_damage() {
+    let env = TestEnv::new();
+    env.write("a", "content of a");
+    env.snap(["commit"]).succeeds();
+    for pack in packs(&env) {
+        let mut bytes = fs_err::read(&pack).unwrap();
+        bytes[20] ^= 1;
+        env.mode(&pack, 0o644);
+        fs_err::write(&pack, bytes).unwrap();
+    }
+    let cat = env.snap(["cat", "HEAD:a"]);
+    assert_eq!(cat.code, Some(4), "{cat}");
+    assert!(cat.stdout.is_empty());
+    insta::assert_snapshot!(cat, @r"
+    exit: 4
+    --- stderr ---
+    error: pack [ID] is damaged in the frame at byte 16: its checksum does not match
+    hint: `snap verify --data` tells what is damaged and what it touches
+    ");
+}
+
+#[test]
+fn a_pack_that_is_gone_is_damage() {
+    let env = env();
+    for pack in packs(&env) {
+        fs_err::remove_file(pack).unwrap();
+    }
+    let log = env.snap(["log"]);
+    assert_eq!(log.code, Some(4), "{log}");
+}
+
+#[test]
+fn a_missing_or_damaged_index_is_made_again() {
+    let env = env();
+    // A pack of this moment may lack its index because of a commit under way.
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    for pack in packs(&env) {
+        let mut options = fs_err::OpenOptions::new();
+        options.append(true).open(pack).unwrap().file().set_modified(long_ago).unwrap();
+    }
+    let listed = env.snap(["ls", "-R"]).succeeds().stdout;
+    fs_err::remove_dir_all(env.path(".snap/index")).unwrap();
+    let again = env.snap(["ls", "-R"]).succeeds();
+    assert_eq!(again.stdout, listed);
+    insta::assert_snapshot!(again.stderr, @"warning: the index was missing; rebuilt it from 1 pack");
+
+    for file in fs_err::read_dir(env.path(".snap/index")).unwrap() {
+        let file = file.unwrap().path();
+        env.mode(&file, 0o644);
+        fs_err::write(file, "not an index").unwrap();
+    }
+    let again = env.snap(["ls", "-R"]).succeeds();
+    assert_eq!(again.stdout, listed);
+    insta::assert_snapshot!(again.stderr, @"warning: the index was damaged; rebuilt it from 1 pack");
+}
+
+#[test]
+fn a_damaged_ref_is_named() {
+    let env = env();
+    env.write(".snap/refs/heads/main", "main is elsewhere");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 4
+    --- stderr ---
+    error: [ROOT]/.snap/refs/heads/main is damaged: it is not a commit id
+    hint: `snap branch --log main` tells where it was, `snap branch --force main ID` puts it back
+    ");
+    let log = env.snap(["branch", "--log", "main", "--json"]).succeeds().json();
+    let id = log[0]["new"].as_str().unwrap();
+    insta::assert_snapshot!(env.snap(["branch", "--force", "main", id]), @r"
+    exit: 0
+    --- stderr ---
+    Repaired branch main, now at [SHORT ID]
+    ");
+    assert_eq!(env.snap(["log", "--json"]).succeeds().json()[0]["id"], id);
+}
+
+#[test]
+fn a_clock_that_went_backwards_does_not_turn_history_around() {
+    let mut env = env();
+    env.set("SNAP_TIME", "2026-11-20T08:00:00Z");
+    env.write("a", "more");
+    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    warning: the clock is 86400 s behind the last commit, whose time is used instead
+    Committed 2 files, 16 B: 0 new, 1 changed, 1 unmodified
+    Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
+    ");
+    let log = env.snap(["log", "--json"]).json();
+    assert_eq!(log[0]["time"], "2026-11-21T08:00:00.000000001Z");
+    assert_eq!(log[0]["parents"][0], log[1]["id"]);
+}

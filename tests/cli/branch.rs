@@ -1,0 +1,139 @@
+//! `snap branch` and `snap tag`, as far as they need no commit.
+
+use crate::env::TestEnv;
+
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    env
+}
+
+#[test]
+fn a_store_without_commits_has_no_branch_yet() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["branch"]), @r"
+    exit: 0
+    --- stderr ---
+    On branch main, which has no commit yet
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "x"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `main` has no commit yet
+    hint: `snap commit` makes the first one
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "-d", "main"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `main` is the branch you are on
+    hint: `snap branch --switch NAME` goes to another one first
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--switch", "x"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no branch `x`
+    hint: `snap branch` lists them
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--log"]), @"exit: 0");
+}
+
+#[test]
+fn names_that_would_be_misread_are_refused() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["branch", "latest"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `latest` cannot be the name of a branch: that word means something else in a revision
+    ");
+    insta::assert_snapshot!(env.snap(["tag", "a..b"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `a..b` cannot be the name of a tag: it contains `..` or ends with a dot
+    ");
+    insta::assert_snapshot!(env.snap(["tag", "-d", "none"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no tag `none`
+    hint: `snap tag` lists them
+    ");
+}
+
+#[test]
+fn branches_and_tags_come_and_go_and_come_back() {
+    let mut env = env();
+    for day in 1..=2 {
+        env.set("SNAP_TIME", &format!("2026-11-0{day}T10:00:00Z"));
+        env.write("file", "x".repeat(day));
+        env.snap(["commit", "-m", &format!("day {day}")]).succeeds();
+    }
+    insta::assert_snapshot!(env.snap(["branch", "old", "HEAD~1"]), @r"
+    exit: 0
+    --- stderr ---
+    Made branch old at [SHORT ID]
+    ");
+    insta::assert_snapshot!(env.snap(["branch"]), @r"
+    exit: 0
+    --- stdout ---
+    * main [ID] 2026-11-02 10:00:00 +00:00 day 2
+      old  [ID] 2026-11-01 10:00:00 +00:00 day 1
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "old"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `old` already exists
+    hint: --force moves it
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "old/er"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `old/er` cannot exist beside `old`
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--force", "old", "HEAD"]), @r"
+    exit: 0
+    --- stderr ---
+    Moved branch old from [SHORT ID] to [SHORT ID]
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--switch", "old"]), @r"
+    exit: 0
+    --- stderr ---
+    Commits go to branch old from now on
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--json"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"name":"main","kind":"branch","id":"[ID]","current":false}
+    {"version":1,"name":"old","kind":"branch","id":"[ID]","current":true}
+    "#);
+    insta::assert_snapshot!(env.snap(["branch", "-d", "main"]), @r"
+    exit: 0
+    --- stderr ---
+    Deleted branch main; `snap branch main [SHORT ID]` brings it back
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--log", "main"]), @r"
+    exit: 0
+    --- stdout ---
+    2026-11-02 10:00:00 +00:00 [ID] -> nothing ann on box: branch: deleted
+    2026-11-02 10:00:00 +00:00 [ID] -> [ID] ann: commit: day 2
+    2026-11-01 10:00:00 +00:00 nothing -> [ID] ann: commit: day 1
+    ");
+    insta::assert_snapshot!(env.snap(["branch", "--log"]), @r"
+    exit: 0
+    --- stdout ---
+    2026-11-02 10:00:00 +00:00 main -> old ann on box: switch: from main
+    ");
+    insta::assert_snapshot!(env.snap(["tag", "v1"]), @r"
+    exit: 0
+    --- stderr ---
+    Made tag v1 at [SHORT ID]
+    ");
+    insta::assert_snapshot!(env.snap(["tag"]), @r"
+    exit: 0
+    --- stdout ---
+    v1 [ID] 2026-11-02 10:00:00 +00:00 day 2
+    ");
+    insta::assert_snapshot!(env.snap(["tag", "-d", "v1"]), @r"
+    exit: 0
+    --- stderr ---
+    Deleted tag v1; `snap tag v1 [SHORT ID]` brings it back
+    ");
+}

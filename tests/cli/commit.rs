@@ -1,0 +1,216 @@
+//! `snap commit`.
+
+use std::{io::Write, process::Stdio};
+
+use crate::env::TestEnv;
+
+#[test]
+fn the_first_commit_makes_the_store_and_says_so() {
+    let env = TestEnv::new();
+    env.write("home/notes.txt", "first");
+    env.write("home/sub/more.txt", "more");
+    insta::assert_snapshot!(env.snap(["commit", "home", "-m", "start"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Made a store at home/.snap
+    Committed 2 files, 9 B: 2 new, 0 changed, 0 unmodified
+    Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
+    ");
+    assert!(env.path("home/.snap/config.toml").is_file());
+    assert!(!env.path(".snap").exists());
+}
+
+#[test]
+fn stdout_is_the_id_and_nothing_else() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    let first = env.snap(["commit"]).succeeds();
+    assert_eq!(first.line().len(), 64);
+    let again = env.snap(["commit"]);
+    assert_eq!(again.line(), first.line());
+    insta::assert_snapshot!(again, @r"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Nothing changed since 2026-11-21 08:00:00 +00:00, checked in [TIME]
+    ");
+    let empty = env.snap(["commit", "--allow-empty"]).succeeds();
+    assert_ne!(empty.line(), first.line());
+}
+
+#[test]
+fn the_project_is_committed_from_wherever_in_it_one_is() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    env.write("deep/down/b", "2");
+    env.snap(["init"]).succeeds();
+    env.snap_in("deep/down", ["commit"]).succeeds();
+    assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "a\ndeep/\ndeep/down/\ndeep/down/b\n");
+}
+
+#[test]
+fn several_paths_stand_under_their_own_names() {
+    let env = TestEnv::new();
+    env.write("a/x", "1");
+    env.write("b/c/y", "2");
+    env.write("b/z", "3");
+    env.snap(["commit", "./a", "b/c"]).succeeds();
+    assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "a/\na/x\nb/\nb/c/\nb/c/y\n");
+    env.snap(["commit", "b/z"]).succeeds();
+    assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "b/\nb/z\n");
+    insta::assert_snapshot!(env.snap(["commit", "a", "a/x"]), @r"
+    exit: 2
+    --- stderr ---
+    error: a and a/x have the same place in the snapshot
+    hint: name each file and folder once
+    ");
+    insta::assert_snapshot!(env.snap_in("a", ["commit", "x", "../b"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `../b` has no place in a snapshot of several paths
+    hint: name it from a folder above, without `..`
+    ");
+}
+
+#[test]
+fn a_stream_becomes_a_file() {
+    let env = TestEnv::new();
+    let mut child = env
+        .command("")
+        .args(["commit", "--stdin", "dump.sql"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"select 1").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(env.snap(["cat", "HEAD:dump.sql"]).succeeds().stdout, "select 1");
+    insta::assert_snapshot!(env.snap(["commit", "--stdin", "a/b"]), @r"
+    exit: 2
+    --- stderr ---
+    error: --stdin needs the name of a file
+      caused by: an entry name contains a slash
+    ");
+}
+
+#[test]
+fn json_has_all_that_a_commit_says() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    let made = env.snap(["commit", "--json", "-m", "one", "--label", "k=v", "--label", "a=b"]);
+    let made = &made.succeeds().json()[0];
+    for key in ["id", "tree", "parents", "time", "author", "host", "message", "labels"] {
+        assert!(made.get(key).is_some(), "{key} is missing in {made}");
+    }
+    assert_eq!(made["time"], crate::env::NOW);
+    assert_eq!((&made["author"], &made["host"]), (&"ann".into(), &"box".into()));
+    assert_eq!(made["labels"].to_string(), r#"{"a":"b","k":"v"}"#);
+    assert_eq!((&made["created"], &made["files_new"]), (&true.into(), &1.into()));
+    assert_eq!(env.snap(["--json", "log"]).succeeds().json()[0]["id"], made["id"]);
+}
+
+#[test]
+fn a_reproducible_tree_depends_on_content_alone() {
+    let env = TestEnv::new();
+    for folder in ["one", "two"] {
+        env.write(&format!("{folder}/a"), "same");
+        env.write(&format!("{folder}/b/c"), "same, too");
+    }
+    let tree = |folder: &str| {
+        let made = env.snap(["commit", folder, "--reproducible", "--json"]).succeeds();
+        made.json()[0]["tree"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(tree("one"), tree("two"));
+}
+
+#[test]
+fn what_is_excluded_is_left_out() {
+    let env = TestEnv::new();
+    for path in ["a.o", "b.c", "cache/x", "big", "skip/y", ".git/z"] {
+        env.write(path, if path == "big" { "x".repeat(5000) } else { "x".into() });
+    }
+    env.write("cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
+    env.write("patterns", "/skip\n# a comment\n/patterns\n");
+    let args = ["--exclude", "*.o", "--exclude-from", "patterns", "--exclude-caches"];
+    let args = args.iter().chain(&["--exclude-larger-than", "4KiB"]);
+    env.snap(["commit"].iter().chain(args)).succeeds();
+    let listed = env.snap(["ls", "-R"]).succeeds().stdout;
+    assert_eq!(listed, ".git/\n.git/z\nb.c\ncache/\ncache/CACHEDIR.TAG\n");
+}
+
+#[test]
+fn a_branch_is_made_and_head_stays() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    env.snap(["commit", "-b", "first"]).succeeds();
+    assert_eq!(env.read(".snap/HEAD"), "ref: refs/heads/first\n");
+    env.write("a", "22");
+    env.snap(["commit", "-b", "second"]).succeeds();
+    assert_eq!(env.read(".snap/HEAD"), "ref: refs/heads/first\n");
+    assert_eq!(env.snap(["cat", "HEAD:a"]).stdout, "1");
+    assert_eq!(env.snap(["cat", "second:a"]).stdout, "22");
+}
+
+#[test]
+fn options_that_make_no_sense_are_usage_errors() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    insta::assert_snapshot!(env.snap(["commit", "--label", "novalue"]), @r"
+    exit: 2
+    --- stderr ---
+    error: invalid value 'novalue' for '--label <KEY=VALUE>': expected KEY=VALUE
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(env.snap(["commit", "--label", "a=1", "--label", "a=2"]), @r"
+    exit: 2
+    --- stderr ---
+    error: a label is given twice
+    ");
+    insta::assert_snapshot!(env.snap(["commit", "-b", "a..b"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `a..b` cannot be the name of a branch: it contains `..` or ends with a dot
+    ");
+    insta::assert_snapshot!(env.snap(["commit", "--time", "soon"]), @r"
+    exit: 2
+    --- stderr ---
+    error: --time: `soon` is not a time such as 2026-11-21T08:00:00Z
+    ");
+    insta::assert_snapshot!(env.snap(["commit", "--exclude-larger-than", "much"]), @r#"
+    exit: 2
+    --- stderr ---
+    error: invalid value 'much' for '--exclude-larger-than <SIZE>': couldn't parse "much" into a ByteSize, cannot parse float from empty string
+
+    For more information, try '--help'.
+    "#);
+    insta::assert_snapshot!(env.snap(["commit", "--exclude-from", "nowhere"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot read nowhere
+      caused by: failed to open file `nowhere`: No such file or directory (os error 2)
+    ");
+}
+
+#[test]
+fn what_is_not_there_cannot_be_committed() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["commit", "nowhere"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot read nowhere
+      caused by: No such file or directory (os error 2)
+    ");
+    assert!(!env.path(".snap").exists());
+    env.snap(["init"]).succeeds();
+    insta::assert_snapshot!(env.snap(["commit", "nowhere"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot read nowhere
+      caused by: No such file or directory (os error 2)
+    ");
+}

@@ -1,0 +1,186 @@
+//! A folder of its own, a cleared environment and a fixed clock for one test.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+/// When every test takes place, unless it says otherwise.
+pub(crate) const NOW: &str = "2026-11-21T08:00:00Z";
+
+/// A folder of its own, a cleared environment and a fixed clock.
+pub(crate) struct TestEnv {
+    root: tempfile::TempDir,
+    vars: Vec<(String, String)>,
+}
+
+/// What a run of the binary came to; shown without what differs from run to
+/// run.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    root: PathBuf,
+}
+
+impl TestEnv {
+    pub(crate) fn new() -> Self {
+        Self::at(tempfile::tempdir().unwrap())
+    }
+
+    /// In memory where possible, for tests of very many commits.
+    pub(crate) fn in_memory() -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
+    fn at(root: tempfile::TempDir) -> Self {
+        let vars = [
+            ("SNAP_TIME", NOW),
+            ("SNAP_AUTHOR", "ann"),
+            ("SNAP_HOST", "box"),
+            ("TZ", "UTC"),
+            ("TERM", "dumb"),
+        ];
+        let vars = vars.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        Self { root, vars }
+    }
+
+    /// Sets a variable for all later runs.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.vars.push((key.to_owned(), value.to_owned()));
+    }
+
+    pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    /// Writes a file with mode 644, and the folders above it with 755.
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(&path, content).unwrap();
+        self.mode(&path, 0o644);
+        for folder in path.ancestors().skip(1).take_while(|above| *above != self.root.path()) {
+            self.mode(folder, 0o755);
+        }
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs_err::read_to_string(self.path(path)).unwrap()
+    }
+
+    pub(crate) fn mode(&self, path: impl AsRef<Path>, mode: u32) {
+        let path = self.path(path);
+        fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Runs the binary in the root folder.
+    pub(crate) fn snap<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Ran {
+        self.snap_in("", args)
+    }
+
+    /// Runs the binary in a folder below the root.
+    pub(crate) fn snap_in<S: AsRef<OsStr>>(
+        &self,
+        dir: &str,
+        args: impl IntoIterator<Item = S>,
+    ) -> Ran {
+        let output = self.command(dir).args(args).stdin(Stdio::null()).output().unwrap();
+        Ran::new(output, self.root.path())
+    }
+
+    /// The binary, ready to be run in a folder below the root.
+    pub(crate) fn command(&self, dir: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
+        command.current_dir(self.path(dir)).env_clear().envs(self.vars.iter().cloned());
+        command
+    }
+}
+
+impl Ran {
+    fn new(output: Output, root: &Path) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+            root: root.to_owned(),
+        }
+    }
+
+    /// Asserts that it ended well.
+    #[track_caller]
+    pub(crate) fn succeeds(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}", self.stderr);
+        self
+    }
+
+    /// The one line of stdout.
+    #[track_caller]
+    pub(crate) fn line(&self) -> &str {
+        let line = self.stdout.strip_suffix('\n').unwrap();
+        assert!(!line.contains('\n'), "{line}");
+        line
+    }
+
+    /// Each line of stdout as JSON.
+    pub(crate) fn json(&self) -> Vec<serde_json::Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn shown(&self, text: &str) -> String {
+        let root = self.root.to_str().unwrap();
+        steady(&text.replace(root, "[ROOT]"))
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => writeln!(f, "exit: {code}")?,
+            None => writeln!(f, "killed")?,
+        }
+        for (name, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !text.is_empty() {
+                write!(f, "--- {name} ---\n{}", self.shown(text))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replaces ids (64, 16 or 12 hex digits), how long something took, and what
+/// was read: that depends on how long ago a file was written.
+fn steady(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_hexdigit()) {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(before);
+        let end = from.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(from.len());
+        let (word, after) = from.split_at(end);
+        let is_hex = word.bytes().all(|b| b.is_ascii_hexdigit());
+        shown.push_str(match word.len() {
+            64 if is_hex => "[ID]",
+            12 | 16 if is_hex => "[SHORT ID]",
+            _ => word,
+        });
+        rest = after;
+    }
+    shown.push_str(rest);
+    let of_data = |line: &str| line.starts_with("Read ") && line.ends_with(" of the data\n");
+    let lines = shown.split_inclusive('\n').map(|line| match line.rsplit_once(" in ") {
+        Some((front, _)) if front.starts_with("Read ") => {
+            "Read [SIZE], added [SIZE], stored [SIZE] in [TIME]\n".to_owned()
+        }
+        Some((front, time)) if time.ends_with(" s\n") || time.ends_with(" ms\n") => {
+            format!("{front} in [TIME]\n")
+        }
+        _ if of_data(line) => "Read [SIZE] of the data\n".to_owned(),
+        _ => line.to_owned(),
+    });
+    lines.collect()
+}

@@ -1,0 +1,58 @@
+//! `snap init`.
+
+use crate::env::TestEnv;
+
+#[test]
+fn a_store_is_made_in_the_folder_named_or_this_one() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["init"]), @r"
+    exit: 0
+    --- stderr ---
+    Made a store at .snap
+    ");
+    insta::assert_snapshot!(env.snap(["init", "a/b"]), @r"
+    exit: 0
+    --- stderr ---
+    Made a store at a/b/.snap
+    ");
+    assert!(env.path(".snap/config.toml").is_file());
+    assert!(env.path("a/b/.snap/objects").is_dir());
+    assert_eq!(env.read(".snap/HEAD"), "ref: refs/heads/main\n");
+}
+
+#[test]
+fn a_named_store_is_bare() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["--store", "s", "--json", "init"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"store":"s"}
+    --- stderr ---
+    Made a store at s
+    "#);
+    assert!(env.path("s/config.toml").is_file());
+}
+
+#[test]
+fn a_store_is_never_made_over_another() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    insta::assert_snapshot!(env.snap(["init"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is already a store at .snap
+    hint: nothing was changed; the store can be used as it is
+    ");
+}
+
+#[test]
+fn a_folder_with_files_does_not_become_a_store() {
+    let env = TestEnv::new();
+    env.write("full/file", "");
+    insta::assert_snapshot!(env.snap(["--store", "full", "init"]), @r"
+    exit: 1
+    --- stderr ---
+    error: full is not empty
+    hint: name a folder that is empty or does not exist yet
+    ");
+}

@@ -1,0 +1,181 @@
+//! `snap log` and `snap show`.
+
+use crate::env::TestEnv;
+
+/// Three commits, a day apart.
+fn env() -> TestEnv {
+    let mut env = TestEnv::new();
+    for day in 1..=3 {
+        env.set("SNAP_TIME", &format!("2026-11-0{day}T10:00:00Z"));
+        env.write("file", "x".repeat(day));
+        env.snap(["commit", "-m", &format!("day {day}\nmore of it"), "--label", "ci=7"]).succeeds();
+    }
+    env
+}
+
+#[test]
+fn commits_are_listed_newest_first() {
+    let env = env();
+    env.snap(["tag", "v1", "HEAD~2"]).succeeds();
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 0
+    --- stdout ---
+    commit [ID] (HEAD -> main)
+    Author:  ann on box
+    Date:    2026-11-03 10:00:00 +00:00
+    Content: 1 file, 3 B
+    Label:   ci=7
+
+        day 3
+        more of it
+
+    commit [ID]
+    Author:  ann on box
+    Date:    2026-11-02 10:00:00 +00:00
+    Content: 1 file, 2 B
+    Label:   ci=7
+
+        day 2
+        more of it
+
+    commit [ID] (tag: v1)
+    Author:  ann on box
+    Date:    2026-11-01 10:00:00 +00:00
+    Content: 1 file, 1 B
+    Label:   ci=7
+
+        day 1
+        more of it
+    ");
+    insta::assert_snapshot!(env.snap(["log", "--oneline", "-n", "2"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-11-03 10:00:00 +00:00 (HEAD -> main) day 3
+    [ID] 2026-11-02 10:00:00 +00:00 day 2
+    ");
+    insta::assert_snapshot!(env.snap(["log", "--oneline", "v1"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-11-01 10:00:00 +00:00 (tag: v1) day 1
+    ");
+    insta::assert_snapshot!(env.snap(["log", "--oneline", "--until", "2026-11-02", "--since", "2026-11-01T12:00"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-11-02 10:00:00 +00:00 day 2
+    ");
+}
+
+#[test]
+fn revisions_name_commits_by_date_and_distance() {
+    let env = env();
+    for (rev, size) in [
+        ("latest", 3),
+        ("HEAD~1", 2),
+        ("latest~2", 1),
+        ("latest@2026-11-02", 2),
+        ("latest@2026-11-02T09:59", 1),
+        ("main@2026-11-03T10:00:00Z", 3),
+    ] {
+        let content = env.snap(["cat", &format!("{rev}:file")]).succeeds().stdout;
+        assert_eq!(content.len(), size, "{rev}");
+    }
+}
+
+#[test]
+fn what_names_no_commit_is_told_with_what_is_close() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["log", "mian"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no commit, branch or tag `mian`
+    hint: did you mean `main`?
+    ");
+    insta::assert_snapshot!(env.snap(["log", "HEAD~5"]), @r"
+    exit: 1
+    --- stderr ---
+    error: commit [SHORT ID] has no parent 1
+    ");
+    insta::assert_snapshot!(env.snap(["log", "latest@2020-01-01"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `latest@2020-01-01` has no commit as old as that
+    hint: `snap log --all` lists the commits, `snap branch` and `snap tag` the names
+    ");
+    insta::assert_snapshot!(env.snap(["log", "latest@soon"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `soon` is not a date
+    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    ");
+    insta::assert_snapshot!(env.snap(["log", "--since", "soon"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `soon` is not a date
+    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    ");
+    insta::assert_snapshot!(env.snap(["log", "-n", "0"]), @r"
+    exit: 2
+    --- stderr ---
+    error: invalid value '0' for '--max-count <NUMBER>': number would be zero for non-zero type
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn an_ambiguous_id_lists_its_candidates() {
+    let mut env = TestEnv::in_memory();
+    env.write("file", "x");
+    let mut seen = std::collections::HashMap::new();
+    let mut twins = None;
+    // Four digits meet after some 300 commits.
+    for second in 0..3000 {
+        env.set(
+            "SNAP_TIME",
+            &format!("2026-11-01T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60),
+        );
+        let id =
+            env.snap(["commit", "-q", "--reproducible", "--allow-empty", "-m", "again"]).succeeds();
+        let prefix = id.line()[..4].to_owned();
+        if seen.insert(prefix.clone(), second).is_some() {
+            twins = Some(prefix);
+            break;
+        }
+    }
+    let error = env.snap(["show", &twins.unwrap()]);
+    assert_eq!(error.code, Some(1));
+    assert!(error.stderr.contains("is the start of more than one id\nhint: give more digits\n  "));
+    assert_eq!(error.stderr.matches("again").count(), 2, "{}", error.stderr);
+}
+
+#[test]
+fn a_commit_is_shown_whole() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["show", "latest~1"]), @r"
+    exit: 0
+    --- stdout ---
+    commit [ID]
+    Author:  ann on box
+    Date:    2026-11-02 10:00:00 +00:00
+    Content: 1 file, 2 B
+    Label:   ci=7
+
+        day 2
+        more of it
+
+    Tree:    [ID]
+    Parent:  [ID]
+    Folders: 0
+    Others:  0
+    ");
+    let shown = env.snap(["show", "--json"]).succeeds();
+    assert_eq!(shown.json(), env.snap(["log", "-n1", "--json"]).succeeds().json());
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let env = env();
+    let mut log = env.command("").arg("log").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(log.stdout.take());
+    assert!(log.wait().unwrap().success());
+}

@@ -1,0 +1,107 @@
+//! `snap ls`, and `snap show` of an entry.
+
+use crate::env::TestEnv;
+
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("a", "12345");
+    env.write("sub/deep/b", "1");
+    env.write("sub/c\nd", "");
+    env.write("sub.txt", "");
+    std::os::unix::fs::symlink("sub/c", env.path("link")).unwrap();
+    env.mode("a", 0o4755);
+    env.mode("", 0o755);
+    env.snap(["commit", "--reproducible"]).succeeds();
+    env
+}
+
+#[test]
+fn a_folder_is_listed_or_all_below_it() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["ls"]), @r"
+    exit: 0
+    --- stdout ---
+    a
+    link
+    sub/
+    sub.txt
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "-R", "HEAD:sub"]), @r"
+    exit: 0
+    --- stdout ---
+    c
+    d
+    deep/
+    deep/b
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "-lR"]), @r"
+    exit: 0
+    --- stdout ---
+    -rwsr-xr-x -        -               5 B -                          a
+    lrwxrwxrwx -        -                 - -                          link -> sub/c
+    drwxr-xr-x -        -                 - -                          sub/
+    -rw-r--r-- -        -               0 B -                          sub/c
+    d
+    drwxr-xr-x -        -                 - -                          sub/deep/
+    -rw-r--r-- -        -               1 B -                          sub/deep/b
+    -rw-r--r-- -        -               0 B -                          sub.txt
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/deep/b"]), @r"
+    exit: 0
+    --- stdout ---
+    b
+    ");
+}
+
+#[test]
+fn json_has_whole_paths() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["ls", "-R", "HEAD:sub", "--json"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"path":"sub/c\nd","kind":"file","mode":"0644","size":0,"id":"[ID]"}
+    {"version":1,"path":"sub/deep","kind":"folder","mode":"0755","size":null,"id":"[ID]"}
+    {"version":1,"path":"sub/deep/b","kind":"file","mode":"0644","size":1,"id":"[ID]"}
+    "#);
+}
+
+#[test]
+fn an_entry_is_shown_with_all_it_says() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["show", "HEAD:a"]), @r"
+    exit: 0
+    --- stdout ---
+    file a
+    Content: [ID]
+    Size:    5 B (5 bytes)
+    Mode:    -rwsr-xr-x (4755)
+    ");
+    insta::assert_snapshot!(env.snap(["show", "HEAD:link"]), @r"
+    exit: 0
+    --- stdout ---
+    symlink link
+    Target:  sub/c
+    Mode:    lrwxrwxrwx (0777)
+    ");
+}
+
+#[test]
+fn what_is_not_in_the_snapshot_is_named() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/none/b"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `sub/none` in the snapshot
+    hint: `snap ls -R REV` lists what is in a snapshot
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "HEAD:a/b"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `a` is a file, not a folder
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/../a"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `sub/../a` contains `..`
+    ");
+}

@@ -1,0 +1,119 @@
+//! `snap restore`.
+
+use crate::env::TestEnv;
+
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("home/notes.txt", "first");
+    env.write("home/sub/more.txt", "more");
+    env.snap(["commit", "home"]).succeeds();
+    env
+}
+
+#[test]
+fn a_snapshot_is_written_elsewhere() {
+    let env = env();
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../copy"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 2 files, 9 B; 0 already there
+    ");
+    assert_eq!(env.read("copy/sub/more.txt"), "more");
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../copy"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 0 files, 0 B; 2 already there
+    ");
+    env.snap_in("home", ["restore", "latest:sub", "../sub"]).succeeds();
+    assert_eq!(env.read("sub/more.txt"), "more");
+    env.snap_in("home", ["restore", "latest:sub/more.txt", "../one"]).succeeds();
+    assert_eq!(env.read("one/more.txt"), "more");
+}
+
+#[test]
+fn a_file_that_differs_stops_the_restore() {
+    let env = env();
+    env.write("home/notes.txt", "second");
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest"]), @r"
+    exit: 1
+    --- stderr ---
+    error: notes.txt differs from the snapshot
+    hint: pass --overwrite to replace it, or name another folder
+    ");
+    assert_eq!(env.read("home/notes.txt"), "second");
+    insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 1 file, 5 B; 1 already there
+    ");
+    assert_eq!(env.read("home/notes.txt"), "first");
+}
+
+#[test]
+fn one_file_goes_back_to_its_place() {
+    let env = env();
+    fs_err::remove_file(env.path("home/sub/more.txt")).unwrap();
+    env.write("home/notes.txt", "second");
+    env.snap_in("home", ["restore", "latest:sub/more.txt"]).succeeds();
+    assert_eq!(env.read("home/sub/more.txt"), "more");
+    assert_eq!(env.read("home/notes.txt"), "second");
+}
+
+#[test]
+fn a_dry_run_lists_and_changes_nothing() {
+    let env = env();
+    env.write("home/notes.txt", "second");
+    env.write("home/extra", "");
+    fs_err::remove_file(env.path("home/sub/more.txt")).unwrap();
+    let args = ["restore", "latest", "--overwrite", "--delete", "-n"];
+    insta::assert_snapshot!(env.snap_in("home", args), @r"
+    exit: 0
+    --- stdout ---
+    remove  extra
+    replace notes.txt
+    create  sub/more.txt
+    --- stderr ---
+    Would restore 2 files, 9 B; 0 already there
+    Would remove 1 extra
+    ");
+    assert_eq!(env.read("home/notes.txt"), "second");
+    env.snap_in("home", &args[..4]).succeeds();
+    assert!(!env.path("home/extra").exists());
+    assert!(env.path("home/.snap").exists());
+}
+
+#[test]
+fn patterns_choose_what_is_restored() {
+    let env = env();
+    env.snap_in("home", ["restore", "latest", "../a", "--include", "*.txt", "--exclude", "notes*"])
+        .succeeds();
+    assert!(env.path("a/sub/more.txt").exists());
+    assert!(!env.path("a/notes.txt").exists());
+}
+
+#[test]
+fn a_target_that_is_no_folder_is_refused() {
+    let env = env();
+    env.write("file", "");
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../file"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot open folder ../file
+      caused by: Not a directory (os error 20)
+    ");
+}
+
+#[test]
+fn a_bare_store_needs_a_target() {
+    let env = TestEnv::new();
+    env.write("data/a", "1");
+    env.snap(["--store", "s", "init"]).succeeds();
+    env.snap(["--store", "s", "commit", "data"]).succeeds();
+    insta::assert_snapshot!(env.snap(["--store", "s", "restore", "latest"]), @r"
+    exit: 2
+    --- stderr ---
+    error: a bare store has no folder to restore into: name one
+    ");
+    env.snap(["--store", "s", "restore", "latest", "out"]).succeeds();
+    assert_eq!(env.read("out/a"), "1");
+}

@@ -1,0 +1,155 @@
+//! What holds for all commands: help, options, exit codes.
+
+use crate::env::TestEnv;
+
+#[test]
+fn a_word_that_is_no_command_is_a_usage_error() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["comit"]), @r"
+    exit: 2
+    --- stderr ---
+    error: unrecognized subcommand 'comit'
+
+      tip: some similar subcommands exist: 'config', 'commit'
+
+    Usage: snap [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let env = TestEnv::new();
+    let help = env.snap(["--help"]).succeeds();
+    for part in ["snap commit -m", "SNAP_STORE", "Exit codes:", "latest@2026-11-01"] {
+        assert!(help.stdout.contains(part), "{part} is missing in {}", help.stdout);
+    }
+}
+
+#[test]
+fn every_command_shows_examples() {
+    let env = TestEnv::new();
+    let help = env.snap(["--help"]).succeeds().stdout;
+    let commands = help.split("Commands:").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names: Vec<_> = commands.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    assert!(names.len() >= 8, "{names:?}");
+    for name in names {
+        let help = env.snap([name, "--help"]).succeeds().stdout;
+        assert!(help.contains("Examples:"), "{name}: {help}");
+    }
+}
+
+#[test]
+fn global_options_stand_before_or_after_the_command() {
+    let env = TestEnv::new();
+    env.snap(["--store", "s", "init"]).succeeds();
+    let before = env.snap(["--store", "s", "--json", "config", "get", "chunk.min"]).succeeds();
+    let after = env.snap(["config", "get", "chunk.min", "--json", "--store", "s"]).succeeds();
+    assert_eq!(before.stdout, after.stdout);
+}
+
+#[test]
+fn no_store_is_said_so_with_a_hint() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no store here or above
+    hint: `snap commit` makes one here, `snap init` an empty one; --store names another
+    ");
+}
+
+#[test]
+fn a_store_that_was_named_and_is_not_there() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["--store", "nowhere", "log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no store at nowhere
+    hint: `snap --store STORE init` makes one
+    ");
+}
+
+#[test]
+fn what_is_not_a_store_is_said_so() {
+    let env = TestEnv::new();
+    env.write("files/a", "a");
+    insta::assert_snapshot!(env.snap(["--store", "files", "log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: files is not a store
+    hint: name the store folder itself, such as PROJECT/.snap
+    ");
+    env.write("file", "a");
+    insta::assert_snapshot!(env.snap(["--store", "file", "log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: file is not a store
+    hint: name the store folder itself, such as PROJECT/.snap
+    ");
+}
+
+#[test]
+fn a_newer_store_is_refused() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    env.write(".snap/config.toml", "version = 2\n[news]\nfrom = 'the future'\n");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/.snap/config.toml says store version 2; this snap reads up to 1
+    hint: a newer snap made this store; use that one or later
+    ");
+}
+
+#[test]
+fn the_environment_names_a_store() {
+    let mut env = TestEnv::new();
+    env.set("SNAP_STORE", "elsewhere");
+    env.snap(["init"]).succeeds();
+    assert!(env.path("elsewhere/objects").is_dir());
+    env.set("SNAP_TIME", "soon");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 2
+    --- stderr ---
+    error: SNAP_TIME: `soon` is not a time such as 2026-11-21T08:00:00Z
+    ");
+}
+
+#[test]
+fn a_damaged_head_is_named() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    env.write(".snap/HEAD", "ref: refs/heads/../../etc");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 4
+    --- stderr ---
+    error: [ROOT]/.snap/HEAD is damaged: it is not a branch or commit id
+    hint: write `ref: refs/heads/NAME` into it, as logs/HEAD.log or refs/heads have it
+    ");
+}
+
+#[test]
+fn a_store_without_commits_has_no_log() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `main` has no commit yet
+    hint: `snap commit` makes the first one
+    ");
+    insta::assert_snapshot!(env.snap(["show", "abcd"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no commit, branch or tag `abcd`
+    hint: `snap log --all` lists the commits, `snap branch` and `snap tag` the names
+    ");
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["init", "-q"]), @"exit: 0");
+}

@@ -1,0 +1,214 @@
+//! Several who use one store at once, and what a store is like as it ages.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use snap_core::{
+    base::{
+        id::{ObjectId, TreeId},
+        observe::Silent,
+    },
+    format::pack::ObjectKind,
+    ops::{commit, tidy},
+    repo::{Repo, history::History},
+    store::Writer,
+};
+use snap_testkit::rng::Rng;
+
+use crate::scratch::{Scratch, check, on_branch, open, options, refs};
+
+fn files(repo: &Repo) -> usize {
+    fs_err::read_dir(repo.dir().join("objects")).unwrap().count()
+}
+
+/// Every pack can be read by itself, without the index that is there.
+#[track_caller]
+fn assert_packs_stand_alone(scratch: &Scratch, commits: usize) {
+    fs_err::remove_dir_all(scratch.store().join("index")).unwrap();
+    let repo = scratch.repo();
+    assert_eq!(repo.store().unreadable_packs().len(), 0, "{:?}", repo.store().unreadable_packs());
+    assert_eq!(check(&repo), Ok(commits));
+}
+
+#[test]
+fn two_thousand_commits_leave_few_files_and_lose_nothing() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    for n in 0..2_000 {
+        scratch.write("file", format!("{n}"));
+        let outcome = crate::scratch::commit(&repo, &scratch.source(), &options());
+        assert!(outcome.created);
+        tidy::run(&repo, &Silent).unwrap();
+        if n % 250 == 0 {
+            assert_eq!(check(&repo), Ok(n + 1));
+        }
+    }
+    assert!(files(&repo) <= 60, "{} files in objects/", files(&repo));
+    let segments = fs_err::read_dir(repo.dir().join("index")).unwrap().count();
+    assert!(segments <= 30, "{segments} files in index/");
+    assert_eq!(check(&repo), Ok(2_000));
+    assert_eq!(check(&scratch.repo()), Ok(2_000), "opened again");
+    assert_packs_stand_alone(&scratch, 2_000);
+}
+
+#[test]
+fn an_object_that_two_packs_hold_is_found_when_one_of_them_goes() {
+    let scratch = Scratch::new();
+    scratch.write("file", "content");
+    let (one, two) = (scratch.repo(), scratch.repo());
+    // Neither knows of the other, so both store the content.
+    crate::scratch::commit(&one, &scratch.source(), &on_branch("one"));
+    scratch.write("more", "other content");
+    crate::scratch::commit(&two, &scratch.source(), &on_branch("two"));
+    // A third one merges what is in the index.
+    scratch.write("third", "3");
+    crate::scratch::commit(&scratch.repo(), &scratch.source(), &on_branch("three"));
+    let repo = scratch.repo();
+    for pack in repo.store().packs() {
+        let left = open_without(&scratch, &pack.to_string());
+        let objects: Vec<(ObjectId, ObjectKind)> =
+            left.store().ids_between(&[0; 32], &[255; 32], 1000).unwrap();
+        let file = snap_core::base::id::BlobId::of(b"content").object();
+        let holders = holders(&left, file);
+        let found = objects.iter().any(|(id, _)| *id == file);
+        assert_eq!(found, holders > 0, "in {holders} packs that are left");
+    }
+}
+
+/// How many packs hold an object, by their own footers.
+fn holders(repo: &Repo, id: ObjectId) -> usize {
+    let packs = repo.store().packs();
+    let holds = |pack: &&snap_core::base::id::PackId| {
+        let file = snap_core::store::PackFile::open(&repo.store().pack_path(pack), **pack).unwrap();
+        file.objects().unwrap().iter().any(|object| object.id == id)
+    };
+    packs.iter().filter(holds).count()
+}
+
+/// A copy of the store in which one pack was deleted.
+fn open_without(scratch: &Scratch, pack: &str) -> Repo {
+    let copy = scratch.path(&format!("without-{pack:.8}"));
+    crate::scratch::copy(&scratch.store(), &copy);
+    fs_err::remove_file(copy.join("objects").join(pack)).unwrap();
+    open(&copy)
+}
+
+#[test]
+fn no_pack_gets_more_objects_than_a_reader_takes() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    let writer = Writer::new(repo.store(), 3, 1).unwrap();
+    let last = add_trees(&writer, 0, (1 << 20) + 1000);
+    writer.finish().unwrap();
+    let repo = scratch.repo();
+    fs_err::remove_dir_all(scratch.store().join("index")).unwrap();
+    assert_eq!(scratch.repo().store().unreadable_packs().len(), 0);
+    assert!(repo.store().object(&last, ObjectKind::Tree).is_ok());
+}
+
+/// Adds so many small objects as trees and returns the last one's id.
+fn add_trees(writer: &Writer<'_>, first: u32, count: u32) -> ObjectId {
+    let mut last = None;
+    for n in first..first + count {
+        let bytes = n.to_le_bytes();
+        let id = TreeId::of(&bytes);
+        writer.add_tree(id, &bytes).unwrap();
+        last = Some(id.object());
+    }
+    last.unwrap()
+}
+
+#[test]
+fn merging_packs_of_many_objects_gives_packs_that_can_be_read() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    let mut last = Vec::new();
+    for n in 0..8 {
+        let writer = Writer::new(repo.store(), 3, 1).unwrap();
+        last.push(add_trees(&writer, n * 140_000, 140_000));
+        writer.finish().unwrap();
+    }
+    let outcome = tidy::run(&repo, &Silent).unwrap();
+    assert_eq!(outcome.merged, 8);
+    fs_err::remove_dir_all(scratch.store().join("index")).unwrap();
+    let repo = scratch.repo();
+    for id in last {
+        repo.store().object(&id, ObjectKind::Tree).unwrap();
+    }
+}
+
+#[test]
+fn eight_who_commit_to_one_branch_at_once_all_end_up_in_its_history() {
+    const THREADS: usize = 8;
+    const COMMITS: usize = 12;
+    let scratch = Scratch::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let scratch = &scratch;
+            scope.spawn(move || {
+                let source = scratch.path(&format!("source-{thread}"));
+                fs_err::create_dir(&source).unwrap();
+                let repo = scratch.repo();
+                for n in 0..COMMITS {
+                    fs_err::write(source.join("file"), format!("{thread} {n}")).unwrap();
+                    fs_err::write(source.join("same"), "the same everywhere").unwrap();
+                    let message = format!("{thread} {n}");
+                    let own = format!("own-{thread}");
+                    let options = commit::Options { message, ..options() };
+                    assert!(crate::scratch::commit(&repo, &source, &options).created);
+                    let options = commit::Options { message: "own".into(), ..on_branch(&own) };
+                    assert!(crate::scratch::commit(&repo, &source, &options).created);
+                    tidy::run(&repo, &Silent).unwrap();
+                }
+            });
+        }
+    });
+    let repo = scratch.repo();
+    let count = |name: &str| {
+        let tip = refs(&repo).into_iter().find(|(have, _)| have == name).unwrap().1;
+        let history = History::new(repo.store(), &[tip], Default::default()).unwrap();
+        let messages = history.map(|item| item.unwrap().1.message);
+        messages.collect::<std::collections::HashSet<_>>().len()
+    };
+    assert_eq!(count("refs/heads/main"), THREADS * COMMITS);
+    assert_eq!(refs(&repo).len(), THREADS + 1);
+    assert_eq!(check(&repo), Ok(2 * THREADS * COMMITS));
+    assert_packs_stand_alone(&scratch, 2 * THREADS * COMMITS);
+}
+
+#[test]
+fn readers_go_on_while_packs_are_merged_and_removed() {
+    let scratch = Scratch::new();
+    let mut rng = Rng::new(1);
+    let writer = scratch.repo();
+    let mut contents = Vec::new();
+    let done = AtomicBool::new(false);
+    scratch.write("first", "first");
+    crate::scratch::commit(&writer, &scratch.source(), &options());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let repo = scratch.repo();
+                let mut most = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let commits = check(&repo).unwrap();
+                    assert!(commits >= most, "{commits} commits after {most}");
+                    most = commits;
+                }
+            });
+        }
+        let work = || {
+            for n in 0..120 {
+                let mut content = vec![0; 2_000];
+                rng.fill(&mut content);
+                scratch.write(&format!("{n}"), &content);
+                contents.push(content);
+                crate::scratch::commit(&writer, &scratch.source(), &options());
+                tidy::run(&writer, &Silent).unwrap();
+            }
+        };
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::Relaxed);
+        result.unwrap();
+    });
+    assert_eq!(check(&scratch.repo()), Ok(121));
+}

@@ -1,0 +1,261 @@
+//! Each step that changes a store fails once, stops short, finds the disk full,
+//! or is the last one: afterwards nothing acknowledged is lost, everything
+//! listed reads right, and the next commit succeeds.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use snap_core::{
+    base::{id::CommitId, observe::Silent, time::Time},
+    disk::{Disk, Gate, Step, Verdict},
+    ops::{
+        commit::{self, Source},
+        tidy,
+    },
+    repo::{Change, Config, Head, RefName, Repo},
+};
+use snap_testkit::bytes::Corpus;
+
+use crate::scratch::{Scratch, check, copy, on_branch, open, open_gated, options, refs, temporary};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    Nothing,
+    /// One step fails.
+    Once,
+    /// One write stops half-way; another step just fails.
+    Short,
+    /// From one step on, nothing more fits on the disk.
+    Full,
+    /// From one step on, nothing happens any more.
+    Crash,
+}
+
+const PLANS: [Plan; 4] = [Plan::Once, Plan::Short, Plan::Full, Plan::Crash];
+
+#[derive(Debug)]
+struct Fault {
+    plan: Plan,
+    at: usize,
+    count: AtomicUsize,
+    steps: Mutex<Vec<Step>>,
+}
+
+impl Fault {
+    fn new(plan: Plan, at: usize) -> Arc<Self> {
+        Arc::new(Self { plan, at, count: AtomicUsize::new(0), steps: Mutex::default() })
+    }
+}
+
+impl Gate for Fault {
+    fn pass(&self, step: Step, _: &Path) -> Verdict {
+        let number = self.count.fetch_add(1, Ordering::SeqCst);
+        self.steps.lock().unwrap().push(step);
+        let grows = matches!(step, Step::Create | Step::Write { .. });
+        let fails = match self.plan {
+            Plan::Nothing => false,
+            Plan::Once | Plan::Short => number == self.at,
+            Plan::Full => number >= self.at && grows,
+            Plan::Crash => number >= self.at,
+        };
+        if !fails {
+            return Verdict::Go;
+        }
+        let errno = if self.plan == Plan::Full { 28 } else { 5 };
+        let error = io::Error::from_raw_os_error(errno);
+        match step {
+            Step::Write { bytes } if number == self.at && self.plan != Plan::Once => {
+                Verdict::Short(bytes / 2, error)
+            }
+            _ => Verdict::Fail(error),
+        }
+    }
+}
+
+/// What is done to a store while steps of it fail.
+type Act<'a> = &'a dyn Fn(&Repo) -> Result<(), String>;
+
+/// Does `act` to copies of the store, with each step failing in each way.
+#[track_caller]
+fn fail_each_step(scratch: &Scratch, act: Act<'_>, at: &dyn Fn(usize) -> bool) {
+    let before = refs(&scratch.repo());
+    let commits = check(&scratch.repo()).unwrap();
+    let whole = run(scratch, act, Plan::Nothing, 0);
+    assert_eq!(whole.result, Ok(()));
+    assert!(whole.steps.len() > 4, "{:?}", whole.steps);
+    let mut failures = 0;
+    for number in (0..whole.steps.len()).filter(|number| at(*number)) {
+        for plan in PLANS {
+            let run = run(scratch, act, plan, number);
+            let told = format!("{plan:?} at step {number}, {:?}", whole.steps[number]);
+            failures += usize::from(run.result.is_err());
+            if run.result.is_ok() {
+                assert_eq!(run.refs, whole.refs, "{told}: acknowledged, but not there");
+            }
+            for (name, id) in &run.refs {
+                let known = before.contains(&(name.clone(), *id)) || whole.refs.contains(&(name.clone(), *id));
+                assert!(known, "{told}: {name} stands at {id:?}");
+            }
+            let lost = before.iter().find(|(name, _)| {
+                whole.refs.iter().any(|(have, _)| have == name)
+                    && !run.refs.iter().any(|(have, _)| have == name)
+            });
+            assert_eq!(lost, None, "{told}");
+            assert!(run.commits.as_ref().is_ok_and(|have| *have >= commits), "{told}: {:?}", run.commits);
+            assert_eq!(run.next, Ok(()), "{told}");
+        }
+    }
+    assert!(failures > 0, "no step that fails matters");
+}
+
+struct Run {
+    result: Result<(), String>,
+    steps: Vec<Step>,
+    refs: Vec<(String, CommitId)>,
+    commits: Result<usize, String>,
+    next: Result<(), String>,
+}
+
+fn run(scratch: &Scratch, act: Act<'_>, plan: Plan, at: usize) -> Run {
+    let dir = temporary();
+    let store = dir.path().join("store");
+    copy(&scratch.store(), &store);
+    let fault = Fault::new(plan, at);
+    let result = act(&open_gated(&store, Arc::clone(&fault) as Arc<dyn Gate>));
+    let steps = std::mem::take(&mut *fault.steps.lock().unwrap());
+
+    let repo = open(&store);
+    let (refs, commits) = (refs(&repo), check(&repo));
+    let source = dir.path().join("next");
+    fs_err::create_dir(&source).unwrap();
+    fs_err::write(source.join("next"), "what comes next").unwrap();
+    let next = commit::run(&repo, Source::Folder(source), &on_branch("next"), &Silent);
+    let next = next.map_err(|error| error.to_string()).and_then(|_| check(&open(&store)).map(drop));
+    Run { result, steps, refs, commits, next }
+}
+
+fn commit_source(scratch: &Scratch) -> impl Fn(&Repo) -> Result<(), String> {
+    let source = scratch.source();
+    move |repo| {
+        let done = commit::run(repo, Source::Folder(source.clone()), &options(), &Silent);
+        done.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+fn every(_: usize) -> bool {
+    true
+}
+
+#[test]
+fn a_first_commit_survives_each_step_failing() {
+    let scratch = Scratch::new();
+    scratch.write("a", "content of a");
+    scratch.write("folder/b", Corpus::Text.make(10_000));
+    fail_each_step(&scratch, &commit_source(&scratch), &every);
+}
+
+#[test]
+fn a_commit_after_others_survives_each_step_failing() {
+    let scratch = Scratch::new();
+    scratch.write("kept", Corpus::Text.make(10_000));
+    for n in 0..5 {
+        scratch.write(&format!("folder/{n}"), format!("content of {n}"));
+        scratch.commit();
+    }
+    scratch.write("kept", Corpus::Text.make(11_000));
+    scratch.write("fresh", "fresh");
+    fail_each_step(&scratch, &commit_source(&scratch), &every);
+}
+
+#[test]
+fn a_commit_of_several_packs_survives_failing_steps() {
+    let scratch = Scratch::new();
+    scratch.write("before", "before");
+    scratch.commit();
+    for n in 0..67 {
+        scratch.write(&format!("{n:02}"), Corpus::Random.make_seeded(1 << 20, n));
+    }
+    let whole = run(&scratch, &commit_source(&scratch), Plan::Nothing, 0);
+    let syncs = whole.steps.iter().filter(|step| matches!(step, Step::Sync)).count();
+    assert!(syncs >= 4, "two packs, a log and a ref are synced, not {syncs}");
+    // Around the end of the first pack, and some of the rest.
+    let sync = whole.steps.iter().position(|step| matches!(step, Step::Sync)).unwrap();
+    let chosen = |number: usize| number.abs_diff(sync) <= 1 || number % 23 == 5;
+    fail_each_step(&scratch, &commit_source(&scratch), &chosen);
+}
+
+#[test]
+fn merging_packs_survives_each_step_failing() {
+    let scratch = Scratch::new();
+    for n in 0..9 {
+        scratch.write(&format!("{n}"), format!("content of {n}"));
+        scratch.commit();
+    }
+    let act = |repo: &Repo| match tidy::run(repo, &Silent) {
+        Ok(outcome) => {
+            assert!(outcome.merged >= 8, "{outcome:?}");
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    fail_each_step(&scratch, &act, &every);
+}
+
+#[test]
+fn moving_refs_survives_each_step_failing() {
+    let scratch = Scratch::new();
+    scratch.write("a", "a");
+    let first = scratch.commit().id.unwrap();
+    let (main, deep, tag) = (
+        RefName::branch("main").unwrap(),
+        RefName::branch("deep/er/branch").unwrap(),
+        RefName::tag("v1").unwrap(),
+    );
+    let old = RefName::branch("old").unwrap();
+    let change = Change { time: Time { secs: 1, nanos: 0 }, who: "Ann", reason: "test" };
+    scratch.repo().refs().update(&old, None, Some(first), &change).unwrap();
+    let act = |repo: &Repo| {
+        let refs = repo.refs();
+        refs.update(&deep, None, Some(first), &change)?;
+        refs.update(&tag, None, Some(first), &change)?;
+        refs.set_head(&Head::Branch(main.clone()), &Head::Branch(deep.clone()), &change)?;
+        refs.update(&old, Some(first), None, &change)
+    };
+    let act = |repo: &Repo| act(repo).map_err(|error: snap_core::repo::RefError| error.to_string());
+    fail_each_step(&scratch, &act, &every);
+}
+
+#[test]
+fn making_a_store_that_failed_can_be_done_again() {
+    let make = |dir: &Path, plan, at| {
+        let fault = Fault::new(plan, at);
+        let disk = Disk::with_gate(Arc::clone(&fault) as Arc<dyn Gate>);
+        let made = Repo::init(dir, &disk, &Config::default());
+        (made.map_err(|error| error.to_string()), fault.steps.lock().unwrap().len())
+    };
+    let dir = temporary();
+    let (made, steps) = make(&dir.path().join("whole"), Plan::Nothing, 0);
+    assert_eq!(made, Ok(()));
+    for number in 0..steps {
+        for plan in PLANS {
+            let store = dir.path().join(format!("{plan:?}-{number}"));
+            let made = make(&store, plan, number).0;
+            if made.is_err() && Repo::open(&store, Disk::default(), &Silent).is_err() {
+                Repo::init(&store, &Disk::default(), &Config::default())
+                    .unwrap_or_else(|error| panic!("{plan:?} at step {number}: {error}"));
+            }
+            let repo = open(&store);
+            let source = dir.path().join("source");
+            fs_err::create_dir_all(&source).unwrap();
+            commit::run(&repo, Source::Folder(source), &options(), &Silent).unwrap();
+            assert_eq!(check(&open(&store)), Ok(1));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The shape of the source: layers import downwards only, each file says what
+//! it is for and stays short, and core knows nothing of the outside.
+
+use std::path::{Path, PathBuf};
+
+/// Layers of core from the bottom; neighbours on one layer stay strangers.
+const LAYERS: [&[&str]; 6] = [
+    &["base"],
+    &["format"],
+    &["chunk", "codec", "disk"],
+    &["store", "local"],
+    &["repo"],
+    &["ops"],
+];
+
+/// Most lines of a file.
+const LINES: usize = 500;
+
+/// What core must not know: terminal, environment, network, async runtimes.
+const OUTSIDE: [&str; 14] = [
+    "tokio",
+    "async fn",
+    "reqwest",
+    "opendal",
+    "std::env",
+    "env!(",
+    "std::net",
+    "TcpStream",
+    "println!",
+    "eprintln!",
+    "print!(",
+    "std::io::stdout",
+    "std::io::stderr",
+    "home_dir",
+];
+
+struct Source {
+    name: String,
+    text: String,
+}
+
+fn sources(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let files = walkdir::WalkDir::new(root.join(folder)).sort_by_file_name().into_iter();
+    let read = |path: PathBuf| Source {
+        name: path.strip_prefix(root).unwrap().display().to_string(),
+        text: fs_err::read_to_string(path).unwrap(),
+    };
+    let found: Vec<Source> = files
+        .map(|entry| entry.unwrap().into_path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "rs"))
+        .map(read)
+        .collect();
+    assert!(found.len() > 3, "no sources in {folder}");
+    found
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// Text without comments, doc comments, string contents that could mislead,
+/// and without what is compiled for tests only.
+fn code(text: &str) -> String {
+    let mut out = String::new();
+    let mut skip_item = false;
+    let mut depth = 0_i32;
+    for line in text.lines() {
+        let line = line.split("//").next().unwrap_or_default();
+        if depth == 0 && line.trim_start().starts_with("#[cfg(test)]") {
+            skip_item = true;
+            continue;
+        }
+        if skip_item {
+            let braces = |c| line.matches(c).count() as i32;
+            depth += braces('{') - braces('}');
+            skip_item = depth > 0 || !(line.contains('}') || line.contains(';'));
+            continue;
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// The modules right below `crate` that a text names.
+fn imports(text: &str) -> Vec<String> {
+    let code = code(text);
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let before = code[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => found.extend(group_heads(group)),
+            None => found.push(word(rest)),
+        }
+    }
+    found
+}
+
+fn word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// First words of the members of `a::b, c::{d, e}, f}`.
+fn group_heads(group: &str) -> Vec<String> {
+    let (mut heads, mut depth, mut expected) = (Vec::new(), 0, true);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => expected = true,
+            c if expected && !c.is_whitespace() => {
+                heads.push(word(&group[at..]));
+                expected = false;
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+fn wrong_imports(name: &str, text: &str) -> Vec<String> {
+    let Some(inside) = name.strip_prefix("core/src/") else { return Vec::new() };
+    let own = inside.split(['/', '.']).next().unwrap_or_default();
+    let Some(own_layer) = layer(own) else { return Vec::new() };
+    let wrong = |module: &String| {
+        module != own && layer(module).is_none_or(|layer| layer >= own_layer)
+    };
+    let found = imports(text).into_iter().filter(wrong);
+    found.map(|module| format!("{name}: `{own}` imports `{module}`")).collect()
+}
+
+fn is_test(name: &str) -> bool {
+    name.ends_with("/tests.rs") || name.contains("/tests/")
+}
+
+#[test]
+fn core_imports_downwards_only() {
+    let sources = sources("core/src");
+    let wrong: Vec<String> = sources
+        .iter()
+        .filter(|source| !is_test(&source.name))
+        .flat_map(|source| wrong_imports(&source.name, &source.text))
+        .collect();
+    assert_eq!(wrong, Vec::<String>::new());
+    let count: usize = sources.iter().map(|source| imports(&source.text).len()).sum();
+    assert!(count > 150, "only {count} imports were found");
+}
+
+#[test]
+fn every_module_of_core_has_a_layer() {
+    let root = fs_err::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs")).unwrap();
+    let modules: Vec<&str> =
+        root.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert!(modules.len() >= 9);
+    for module in modules {
+        assert!(layer(module).is_some(), "`{module}` is in no layer");
+    }
+}
+
+#[test]
+fn the_layer_test_sees_what_it_should() {
+    let nested = "use crate::{\n    base::{id, kind},\n    store::{Store,\n  pack::X},\n    ops,\n};\n";
+    assert_eq!(imports(nested), ["base", "store", "ops"]);
+    assert_eq!(wrong_imports("core/src/store/x.rs", nested), ["core/src/store/x.rs: `store` imports `ops`"]);
+    let neighbour = "fn f() { crate::local::scan::x() }";
+    assert_eq!(wrong_imports("core/src/store/x.rs", neighbour).len(), 1);
+    assert_eq!(wrong_imports("core/src/local/x.rs", neighbour).len(), 0);
+    assert_eq!(wrong_imports("core/src/disk/mod.rs", "use crate::codec::Codec;").len(), 1);
+    let comment = "//! See [`x`](crate::ops::x).\n/// crate::repo\nuse crate::base::id;";
+    assert_eq!(wrong_imports("core/src/format/x.rs", comment).len(), 0);
+    let tests = "use crate::base;\n#[cfg(test)]\nmod tests {\n  use crate::ops;\n  fn f() {\n }\n}\nuse crate::repo;";
+    assert_eq!(imports(tests), ["base", "repo"]);
+}
+
+#[test]
+fn core_knows_nothing_of_the_outside() {
+    let mut found = Vec::new();
+    for source in sources("core/src").iter().filter(|source| !is_test(&source.name)) {
+        let code = code(&source.text);
+        for word in OUTSIDE.iter().filter(|word| code.contains(**word)) {
+            found.push(format!("{}: {word}", source.name));
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_is_short() {
+    let mut wrong = Vec::new();
+    for folder in ["core/src", "cli/src", "tests", "benches"] {
+        for Source { name, text } in sources(folder) {
+            if !text.lines().next().is_some_and(|line| line.starts_with("//! ") && line.len() > 8) {
+                // Unit tests are told about by the file that they belong to.
+                if !(name.ends_with("/tests.rs") && folder.ends_with("src")) {
+                    wrong.push(format!("{name} does not open with `//!`"));
+                }
+            }
+            match text.lines().count() {
+                lines if lines > LINES => wrong.push(format!("{name} has {lines} lines")),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}

@@ -1,0 +1,361 @@
+//! Restore: what comes back is what was there, and nothing else is touched.
+
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+
+use std::{
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use snap_core::{
+    base::{
+        id::BlobId,
+        kind::ErrorKind,
+        observe::{Note, Observer, Silent},
+    },
+    format::tree::Metadata,
+    ops::restore::{self, Change, Mode, Options, RestoreError, What},
+};
+use snap_testkit::{bytes::Corpus, trees};
+
+use crate::restore_fixture::{
+    Snapshot, add_folder, assert_no_drafts, assert_same, assert_same_below, dirs, file, mirror,
+    odd, overwrite,
+};
+
+#[test]
+fn an_odd_tree_comes_back_whole_and_again_costs_nothing() {
+    let (_dir, source, target) = dirs();
+    odd(&source);
+    let snapshot = Snapshot::of(&source);
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_same(&source, &target);
+    assert_eq!(outcome.not_applied, [], "root can apply everything");
+    assert!(outcome.links > 0 && outcome.symlinks > 0 && outcome.others > 0, "{outcome:?}");
+
+    let again = snapshot.restore(&target).unwrap();
+    assert_same(&source, &target);
+    assert_eq!((again.files_written, again.links, again.symlinks, again.folders), (0, 0, 0, 0));
+    assert_eq!(again.repaired, 0, "{again:?}");
+    let again = snapshot.restore_with(&target, &mirror()).unwrap();
+    assert_eq!((again.files_written, again.removed, again.repaired), (0, 0, 0), "{again:?}");
+}
+
+#[test]
+fn a_file_that_differs_stops_the_restore_before_anything_is_written() {
+    let (_dir, source, target) = dirs();
+    for n in 0..40 {
+        fs_err::write(source.join(format!("f{n:02}")), format!("{n:05}")).unwrap();
+    }
+    let snapshot = Snapshot::of(&source);
+    fs_err::create_dir(&target).unwrap();
+    for n in 0..15 {
+        fs_err::write(target.join(format!("f{n:02}")), "other").unwrap();
+    }
+    let error = snapshot.restore(&target).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    let RestoreError::Differs { first, count } = &error else { panic!("{error}") };
+    assert_eq!((first.len(), *count), (10, 15));
+    assert!(error.to_string().ends_with("and 5 more differ from the snapshot"), "{error}");
+    assert_eq!(fs_err::read_dir(&target).unwrap().count(), 15);
+
+    let dry = Options { mode: Mode::DryRun, ..overwrite() };
+    let planned = snapshot.restore_with(&target, &dry).unwrap();
+    assert_eq!((planned.files_written, planned.bytes_written), (40, 200));
+    assert_eq!(fs_err::read_dir(&target).unwrap().count(), 15, "a dry run writes nothing");
+
+    let done = snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert_eq!((done.files_written, done.bytes_written), (40, 200));
+    assert_same(&source, &target);
+}
+
+#[test]
+fn equal_size_and_time_do_not_pass_for_equal_content() {
+    let (_dir, source, target) = dirs();
+    fs_err::write(source.join("f"), "right").unwrap();
+    let snapshot = Snapshot::of(&source);
+    snapshot.restore(&target).unwrap();
+    let time = fs_err::metadata(source.join("f")).unwrap().modified().unwrap();
+    fs_err::write(target.join("f"), "wrong").unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(target.join("f"))
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    assert!(matches!(snapshot.restore(&target), Err(RestoreError::Differs { count: 1, .. })));
+    snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert_same(&source, &target);
+}
+
+#[test]
+fn what_the_cache_knows_is_not_read() {
+    let (_dir, source, target) = dirs();
+    fs_err::write(source.join("f"), "right").unwrap();
+    let snapshot = Snapshot::of(&source);
+    snapshot.restore(&target).unwrap();
+    let asked = AtomicU64::new(0);
+    let known = |stat: &rustix::fs::Stat| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        (stat.st_size == 5).then(|| BlobId::of(b"right"))
+    };
+    let options = Options { known: Some(&known), ..overwrite() };
+    fs_err::write(target.join("f"), "wrong").unwrap();
+    let outcome = snapshot.restore_with(&target, &options).unwrap();
+    assert_eq!((outcome.files_kept, asked.into_inner()), (1, 1));
+}
+
+#[test]
+fn attributes_are_repaired_without_writing_content() {
+    let (_dir, source, target) = dirs();
+    odd(&source);
+    let snapshot = Snapshot::of(&source);
+    snapshot.restore(&target).unwrap();
+    let path = target.join("attributes/file");
+    let inode = fs_err::metadata(&path).unwrap().ino();
+    fs_err::set_permissions(&path, PermissionsExt::from_mode(0o4751)).unwrap();
+    rustix::fs::setxattr(&path, "user.extra", b"x", rustix::fs::XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(&path, "user.comment", b"changed", rustix::fs::XattrFlags::empty())
+        .unwrap();
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!((outcome.repaired, outcome.files_written), (1, 0));
+    assert_eq!(fs_err::metadata(&path).unwrap().ino(), inode);
+    assert_same(&source, &target);
+}
+
+#[test]
+fn delete_removes_what_the_snapshot_lacks_and_no_store() {
+    let (dir, source, target) = dirs();
+    trees::text_files(&source, 250, 100).unwrap();
+    let snapshot = Snapshot::of(&source);
+    snapshot.restore(&target).unwrap();
+    let outside = dir.path().join("outside");
+    fs_err::create_dir(&outside).unwrap();
+    fs_err::write(outside.join("precious"), "x").unwrap();
+    fs_err::create_dir_all(target.join(".snap/objects")).unwrap();
+    fs_err::create_dir_all(target.join("extra/deep/deeper")).unwrap();
+    fs_err::write(target.join("extra/deep/deeper/f"), "x").unwrap();
+    fs_err::write(target.join("extra-file"), "x").unwrap();
+    symlink(&outside, target.join("extra/link")).unwrap();
+    symlink(&outside, target.join("link")).unwrap();
+
+    let seen = Mutex::new(Vec::new());
+    let on_change = |path: &Path, change: Change| {
+        seen.lock().unwrap().push((path.to_owned(), change));
+    };
+    let dry = Options { mode: Mode::DryRun, on_change: Some(&on_change), ..mirror() };
+    assert_eq!(snapshot.restore_with(&target, &dry).unwrap().removed, 3);
+    let mut planned = std::mem::take(&mut *seen.lock().unwrap());
+    planned.sort_by(|a, b| a.0.cmp(&b.0));
+    let expected = ["extra", "extra-file", "link"].map(|p| (PathBuf::from(p), Change::Remove));
+    assert_eq!(planned, expected);
+    assert!(target.join("extra-file").exists());
+
+    let options = Options { on_change: Some(&on_change), ..mirror() };
+    let outcome = snapshot.restore_with(&target, &options).unwrap();
+    assert_eq!((outcome.removed, outcome.files_kept), (3, 250));
+    assert!(target.join(".snap/objects").is_dir());
+    assert!(outside.join("precious").exists());
+    fs_err::remove_dir_all(target.join(".snap")).unwrap();
+    assert_same_below(&source, &target);
+}
+
+#[test]
+fn a_folder_in_the_way_of_a_file_goes_only_when_told() {
+    let (_dir, source, target) = dirs();
+    fs_err::write(source.join("a"), "x").unwrap();
+    fs_err::write(source.join("b"), "x").unwrap();
+    symlink("nowhere", source.join("c")).unwrap();
+    let snapshot = Snapshot::of(&source);
+    for full in ["a", "c"] {
+        fs_err::create_dir_all(target.join(full)).unwrap();
+        fs_err::write(target.join(full).join("precious"), "x").unwrap();
+    }
+    fs_err::create_dir(target.join("b")).unwrap();
+    assert!(matches!(snapshot.restore(&target), Err(RestoreError::Differs { count: 3, .. })));
+    let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
+    assert!(matches!(error, RestoreError::Blocked { count: 2, .. }), "{error}");
+    assert_eq!(error.to_string(), "a, c are folders that are not empty");
+    assert!(target.join("a/precious").exists() && target.join("b").is_file());
+    snapshot.restore_with(&target, &mirror()).unwrap();
+    assert_same(&source, &target);
+}
+
+#[test]
+fn patterns_choose_what_is_restored_and_what_is_removed() {
+    let (_dir, source, target) = dirs();
+    for path in ["src/a.c", "src/a.o", "src/sub/b.c", "docs/x.md", "docs/y.txt", "top.c"] {
+        fs_err::create_dir_all(source.join(path).parent().unwrap()).unwrap();
+        fs_err::write(source.join(path), path).unwrap();
+    }
+    fs_err::create_dir(source.join("empty")).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let options = Options {
+        include: vec!["src/".into(), "*.md".into()],
+        exclude: vec!["*.o".into()],
+        ..mirror()
+    };
+    fs_err::create_dir_all(target.join("src/gone")).unwrap();
+    for stays in ["src/keep.o", "elsewhere.txt"] {
+        fs_err::write(target.join(stays), "x").unwrap();
+    }
+    fs_err::write(target.join("src/gone/f.c"), "x").unwrap();
+    let outcome = snapshot.restore_with(&target, &options).unwrap();
+    assert_eq!((outcome.files_written, outcome.removed), (3, 1));
+    for (path, there) in [
+        ("src/a.c", true),
+        ("src/sub/b.c", true),
+        ("docs/x.md", true),
+        ("src/keep.o", true),
+        ("elsewhere.txt", true),
+        ("src/a.o", false),
+        ("docs/y.txt", false),
+        ("top.c", false),
+        ("empty", false),
+        ("src/gone", false),
+    ] {
+        assert_eq!(target.join(path).exists(), there, "{path}");
+    }
+    let mtime = |dir: &Path| fs_err::metadata(dir.join("docs")).unwrap().modified().unwrap();
+    assert_eq!(mtime(&source), mtime(&target));
+}
+
+#[test]
+fn one_entry_is_restored_under_its_name() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir_all(source.join("a/b")).unwrap();
+    fs_err::write(source.join("a/b/f"), "x").unwrap();
+    let snapshot = Snapshot::of(&source);
+    let snap_core::format::tree::Node::Leaf { entries, .. } =
+        snapshot.store.tree(&snapshot.tree).unwrap()
+    else {
+        panic!("a small folder is a leaf")
+    };
+    fs_err::create_dir(&target).unwrap();
+    fs_err::write(target.join("bystander"), "x").unwrap();
+    let what = What::Entry(Box::new(entries[0].clone()));
+    restore::run(&snapshot.store, &what, &target, &mirror(), &Silent).unwrap();
+    assert_same(&source.join("a"), &target.join("a"));
+    assert!(target.join("bystander").exists());
+}
+
+#[test]
+fn large_files_come_back_and_duplicates_are_one_content() {
+    let (_dir, source, target) = dirs();
+    let mut bytes = Corpus::Source.make(9 << 20);
+    bytes.extend(vec![0; 3 << 20]);
+    for copy in ["a", "b"] {
+        fs_err::write(source.join(copy), &bytes).unwrap();
+    }
+    let sparse = fs_err::File::create(source.join("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(sparse.file(), b"end", 8 << 20).unwrap();
+    sparse.set_len((8 << 20) + 5_000_000).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!(outcome.files_written, 3);
+    assert_same(&source, &target);
+    assert!(fs_err::metadata(target.join("sparse")).unwrap().blocks() < 64);
+}
+
+#[test]
+fn hard_links_are_made_again_also_over_what_is_there() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir(source.join("d")).unwrap();
+    fs_err::write(source.join("a"), "shared").unwrap();
+    fs_err::hard_link(source.join("a"), source.join("b")).unwrap();
+    fs_err::hard_link(source.join("a"), source.join("d/c")).unwrap();
+    let snapshot = Snapshot::of(&source);
+    assert_eq!(snapshot.restore(&target).unwrap().links, 2);
+    assert_same(&source, &target);
+    // One of them becomes a file of its own, one is gone.
+    fs_err::remove_file(target.join("b")).unwrap();
+    fs_err::write(target.join("b"), "shared").unwrap();
+    fs_err::remove_file(target.join("d/c")).unwrap();
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!((outcome.links, outcome.files_written), (2, 0));
+    assert_same_below(&source, &target);
+    // The first one changes, and with it all.
+    fs_err::write(target.join("a"), "changed").unwrap();
+    assert!(matches!(snapshot.restore(&target), Err(RestoreError::Differs { count: 3, .. })));
+    snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert_same(&source, &target);
+    assert_no_drafts(&target);
+}
+
+/// Cancels after so many files, and collects notes.
+#[derive(Default)]
+struct Watcher {
+    cancel_after: Option<u64>,
+    files: AtomicU64,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Observer for Watcher {
+    fn advance(&self, _: u64, files: u64) {
+        self.files.fetch_add(files, Ordering::Relaxed);
+    }
+
+    fn note(&self, note: Note<'_>) {
+        self.notes.lock().unwrap().push(format!("{note:?}"));
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancel_after.is_some_and(|after| self.files.load(Ordering::Relaxed) >= after)
+    }
+}
+
+#[test]
+fn an_interrupted_restore_goes_on_where_it_stopped() {
+    let (_dir, source, target) = dirs();
+    trees::text_files(&source, 3000, 60).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let watcher = Watcher { cancel_after: Some(1500), ..Watcher::default() };
+    let options = Options::default();
+    let error =
+        restore::run(&snapshot.store, &snapshot.what(), &target, &options, &watcher).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    assert_no_drafts(&target);
+    let leftover = target.join(".snap-tmp-0123456789abcdef");
+    fs_err::write(&leftover, "half").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let outcome = snapshot.restore(&target).unwrap();
+    assert!(outcome.files_kept >= 1000 && outcome.files_written >= 1, "{outcome:?}");
+    assert_same_below(&source, &target);
+}
+
+#[test]
+fn what_cannot_be_applied_is_told_once_and_counted() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let xattr =
+            snap_core::format::tree::Xattr { name: (*b"nonsense.x").into(), value: (*b"v").into() };
+        let files = (0..5).map(|n| {
+            let metadata =
+                Metadata { mode: 0o644, xattrs: vec![xattr.clone()], ..Metadata::default() };
+            snap_core::format::tree::Entry { metadata, ..file(writer, format!("{n}"), b"x") }
+        });
+        add_folder(writer, files.collect()).0
+    });
+    let target = snapshot.dir.path().join("target");
+    let watcher = Watcher::default();
+    let options = Options::default();
+    let outcome =
+        restore::run(&snapshot.store, &snapshot.what(), &target, &options, &watcher).unwrap();
+    assert_eq!(outcome.not_applied, [("extended attribute", 5)]);
+    assert_eq!(outcome.files_written, 5);
+    assert_eq!(watcher.notes.into_inner().unwrap().len(), 1);
+}
+
+#[test]
+fn a_dry_run_into_nothing_makes_nothing() {
+    let (_dir, source, target) = dirs();
+    trees::text_files(&source, 120, 10).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let dry = Options { mode: Mode::DryRun, ..Options::default() };
+    let outcome = snapshot.restore_with(&target, &dry).unwrap();
+    assert_eq!((outcome.files_written, outcome.bytes_written), (120, 1200));
+    assert!(!target.exists());
+}

@@ -1,0 +1,234 @@
+//! Stores made from folders, for the tests of restore: a plain, serial import,
+//! so that these tests do not rest on commit.
+
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+
+use std::{
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::{
+        id::{BlobId, TreeId},
+        name::EntryName,
+        observe::Silent,
+        time::Time,
+    },
+    disk::Disk,
+    format::{
+        chunk_list::{ChunkList, Piece, Pieces},
+        tree::{Device, Entry, Kind, Metadata, Totals, split::FolderEncoder},
+    },
+    local::{
+        attributes::{XattrTarget, read_xattrs},
+        owners::Owners,
+    },
+    ops::restore::{self, Existing, Extras, Options, Outcome, RestoreError, What},
+    store::{Store, StoreError, Writer},
+};
+use snap_testkit::compare::{self, compare};
+
+/// Contents from here on are cut.
+const LARGE_BYTES: usize = 2 << 20;
+
+/// A store with one tree in it, in a folder of its own.
+pub(crate) struct Snapshot {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) store: Store,
+    pub(crate) tree: TreeId,
+    pub(crate) root: Option<Metadata>,
+}
+
+impl Snapshot {
+    /// A store that holds what is in `source`.
+    pub(crate) fn of(source: &Path) -> Self {
+        let root = Some(metadata(source, &Owners::default()));
+        Self::made(root, |writer| import(writer, &Owners::default(), source).0)
+    }
+
+    /// A store that holds these entries.
+    pub(crate) fn of_entries(entries: Vec<Entry>) -> Self {
+        Self::made(None, |writer| add_folder(writer, entries).0)
+    }
+
+    /// A store with the tree that `fill` adds.
+    pub(crate) fn made(root: Option<Metadata>, fill: impl FnOnce(&Writer<'_>) -> TreeId) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Store::create(dir.path(), &Disk::default()).unwrap();
+        let store = Store::open(dir.path(), Disk::default(), &Silent).unwrap();
+        let writer = Writer::new(&store, 3, 1).unwrap();
+        let tree = fill(&writer);
+        writer.finish().unwrap();
+        Self { dir, store, tree, root }
+    }
+
+    pub(crate) fn what(&self) -> What {
+        What::Folder { tree: self.tree, root: self.root.clone() }
+    }
+
+    pub(crate) fn restore(&self, target: &Path) -> Result<Outcome, RestoreError> {
+        self.restore_with(target, &Options::default())
+    }
+
+    pub(crate) fn restore_with(
+        &self,
+        target: &Path,
+        options: &Options<'_>,
+    ) -> Result<Outcome, RestoreError> {
+        restore::run(&self.store, &self.what(), target, options, &Silent)
+    }
+
+    /// The only pack there is.
+    pub(crate) fn pack_path(&self) -> PathBuf {
+        let packs = self.store.packs();
+        assert_eq!(packs.len(), 1);
+        self.store.pack_path(&packs[0])
+    }
+}
+
+pub(crate) fn name(bytes: impl AsRef<[u8]>) -> EntryName {
+    EntryName::new(bytes.as_ref()).unwrap()
+}
+
+/// A small file, whose content is added to the store.
+pub(crate) fn file(writer: &Writer<'_>, called: impl AsRef<[u8]>, content: &[u8]) -> Entry {
+    let id = BlobId::of(content);
+    writer.add_blob(0, id, content).unwrap();
+    plain(called, Kind::File { size: content.len() as u64, id })
+}
+
+pub(crate) fn plain(called: impl AsRef<[u8]>, kind: Kind) -> Entry {
+    Entry { name: name(called), kind, metadata: Metadata { mode: 0o755, ..Metadata::default() } }
+}
+
+pub(crate) fn add_folder(writer: &Writer<'_>, entries: Vec<Entry>) -> (TreeId, Totals) {
+    let mut put = |id: TreeId, bytes: Vec<u8>| writer.add_tree(id, &bytes);
+    let mut encoder = FolderEncoder::new();
+    for entry in entries {
+        encoder.push(entry, &Totals::default(), &mut put).unwrap();
+    }
+    let folder = encoder.finish::<StoreError>(&mut put).unwrap();
+    (folder.id, folder.totals)
+}
+
+fn import(writer: &Writer<'_>, owners: &Owners, dir: &Path) -> (TreeId, Totals) {
+    let mut paths: Vec<_> =
+        fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort_by(|a, b| a.file_name().unwrap().as_bytes().cmp(b.file_name().unwrap().as_bytes()));
+    let mut put = |id: TreeId, bytes: Vec<u8>| writer.add_tree(id, &bytes);
+    let mut encoder = FolderEncoder::new();
+    for path in paths {
+        let mut below = Totals::default();
+        let kind = kind(writer, owners, &path, &mut below);
+        let called = name(path.file_name().unwrap().as_bytes());
+        let entry = Entry { name: called, kind, metadata: metadata(&path, owners) };
+        encoder.push(entry, &below, &mut put).unwrap();
+    }
+    let folder = encoder.finish::<StoreError>(&mut put).unwrap();
+    (folder.id, folder.totals)
+}
+
+fn kind(writer: &Writer<'_>, owners: &Owners, path: &Path, below: &mut Totals) -> Kind {
+    use std::os::unix::fs::FileTypeExt;
+    let meta = fs_err::symlink_metadata(path).unwrap();
+    let device =
+        Device { major: rustix::fs::major(meta.rdev()), minor: rustix::fs::minor(meta.rdev()) };
+    match meta.file_type() {
+        t if t.is_dir() => {
+            let (id, totals) = import(writer, owners, path);
+            *below = totals;
+            Kind::Folder { id }
+        }
+        t if t.is_symlink() => {
+            Kind::Symlink { target: fs_err::read_link(path).unwrap().as_os_str().as_bytes().into() }
+        }
+        t if t.is_fifo() => Kind::Fifo,
+        t if t.is_socket() => Kind::Socket,
+        t if t.is_char_device() => Kind::CharDevice { device },
+        t if t.is_block_device() => Kind::BlockDevice { device },
+        _ => content(writer, &fs_err::read(path).unwrap()),
+    }
+}
+
+/// Adds a content of any length.
+pub(crate) fn content(writer: &Writer<'_>, bytes: &[u8]) -> Kind {
+    let id = BlobId::of(bytes);
+    if bytes.len() < LARGE_BYTES {
+        writer.add_blob(0, id, bytes).unwrap();
+    } else if !writer.contains(&id.object()).unwrap() {
+        let mut pieces = Vec::new();
+        for group in bytes.chunks(4 << 20) {
+            let mut cuts: Vec<usize> = (0..group.len()).step_by(1_000_003).skip(1).collect();
+            cuts.push(group.len());
+            let (ids, _) = writer.add_chunks(group, &cuts).unwrap();
+            let starts = std::iter::once(0).chain(cuts.iter().copied());
+            for ((id, start), end) in ids.into_iter().zip(starts).zip(&cuts) {
+                pieces.push(Piece { id, bytes: (end - start) as u32 });
+            }
+        }
+        let total_bytes = bytes.len() as u64;
+        let list = ChunkList { total_bytes, pieces: Pieces::Chunks(pieces) };
+        writer.add_chunk_list(id, &list.encode()).unwrap();
+    }
+    Kind::File { size: bytes.len() as u64, id }
+}
+
+fn metadata(path: &Path, owners: &Owners) -> Metadata {
+    let meta = fs_err::symlink_metadata(path).unwrap();
+    let several = meta.nlink() > 1 && !meta.is_dir();
+    Metadata {
+        mode: (meta.mode() & 0o7777) as u16,
+        owner: Some(owners.of(meta.uid(), meta.gid())),
+        mtime: Some(Time { secs: meta.mtime(), nanos: meta.mtime_nsec() as u32 }),
+        xattrs: read_xattrs(XattrTarget::Path(path)).unwrap(),
+        link: several.then(|| meta.ino()),
+        sparse: meta.is_file() && meta.blocks() * 512 < meta.len(),
+    }
+}
+
+pub(crate) fn overwrite() -> Options<'static> {
+    Options { existing: Existing::Overwrite, ..Options::default() }
+}
+
+pub(crate) fn mirror() -> Options<'static> {
+    Options { extras: Extras::Delete, ..overwrite() }
+}
+
+pub(crate) fn dirs() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+    fs_err::create_dir(&source).unwrap();
+    (dir, source, target)
+}
+
+#[track_caller]
+pub(crate) fn assert_same(source: &Path, target: &Path) {
+    let differences = compare(source, target, &compare::Options::default());
+    assert_eq!(differences, Vec::<String>::new());
+}
+
+/// A target that was there keeps its own attributes.
+#[track_caller]
+pub(crate) fn assert_same_below(source: &Path, target: &Path) {
+    let options = compare::Options { root: false, ..compare::Options::default() };
+    assert_eq!(compare(source, target, &options), Vec::<String>::new());
+}
+
+/// No file with a temporary name anywhere below.
+#[track_caller]
+pub(crate) fn assert_no_drafts(target: &Path) {
+    for entry in walkdir::WalkDir::new(target).into_iter().flatten() {
+        assert!(!entry.file_name().to_string_lossy().starts_with(".snap-tmp-"), "{entry:?}");
+    }
+}
+
+/// The odd tree, as far as whoever runs the tests can read it.
+pub(crate) fn odd(source: &Path) {
+    snap_testkit::trees::odd(source).unwrap();
+    let closed = source.join("modes/file-0000");
+    if fs_err::File::open(&closed).is_err() {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
+        fs_err::set_permissions(&closed, mode).unwrap();
+    }
+}

@@ -1,0 +1,272 @@
+//! Restore where somebody means harm: links and folders planted in the target,
+//! trees that lie, damaged packs, stores in the way.
+
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+
+use std::{
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use snap_core::{
+    base::{id::BlobId, kind::ErrorKind, observe::Silent},
+    format::tree::Kind,
+    ops::restore::{self, Options, Ownership, RestoreError, What},
+};
+use snap_testkit::{bytes::Corpus, trees};
+
+use crate::restore_fixture::{
+    Snapshot, add_folder, assert_no_drafts, assert_same, assert_same_below, content, dirs, file,
+    mirror, name, overwrite, plain,
+};
+
+#[test]
+fn a_store_below_the_target_is_neither_removed_nor_written_into() {
+    let (dir, source, _) = dirs();
+    fs_err::write(source.join("f"), "x").unwrap();
+    let store_path;
+    {
+        let mut snapshot = Snapshot::of(&source);
+        let target = tempfile::tempdir_in(dir.path()).unwrap().keep();
+        store_path = target.join("deep/backup");
+        fs_err::create_dir(target.join("deep")).unwrap();
+        fs_err::rename(snapshot.dir.path(), &store_path).unwrap();
+        let disk = snap_core::disk::Disk::default();
+        snapshot.store = snap_core::store::Store::open(&store_path, disk, &Silent).unwrap();
+        snapshot.restore_with(&target, &mirror()).unwrap();
+        assert!(store_path.join("objects").is_dir());
+        assert_eq!(fs_err::read(target.join("f")).unwrap(), b"x");
+        // A tree that would write into it.
+        let writer = snap_core::store::Writer::new(&snapshot.store, 3, 1).unwrap();
+        let (inner, _) = add_folder(&writer, vec![file(&writer, "config.toml", b"evil")]);
+        let (deep, _) = add_folder(&writer, vec![plain("backup", Kind::Folder { id: inner })]);
+        let snap = vec![
+            plain(".snap", Kind::Folder { id: inner }),
+            plain("deep", Kind::Folder { id: deep }),
+        ];
+        let (tree, _) = add_folder(&writer, snap);
+        writer.finish().unwrap();
+        let what = What::Folder { tree, root: None };
+        let outcome = restore::run(&snapshot.store, &what, &target, &mirror(), &Silent).unwrap();
+        assert_eq!(outcome.skipped, 2);
+        assert!(!store_path.join("config.toml").exists() && !target.join(".snap").exists());
+    }
+}
+
+#[test]
+fn links_planted_in_the_target_lead_nowhere() {
+    let (dir, source, target) = dirs();
+    fs_err::create_dir_all(source.join("folder/deep")).unwrap();
+    fs_err::write(source.join("folder/deep/f"), "content").unwrap();
+    fs_err::write(source.join("file"), "content").unwrap();
+    let snapshot = Snapshot::of(&source);
+    let outside = dir.path().join("outside");
+    fs_err::create_dir_all(outside.join("deep")).unwrap();
+    fs_err::write(outside.join("victim"), "precious").unwrap();
+    fs_err::create_dir(&target).unwrap();
+    symlink(&outside, target.join("folder")).unwrap();
+    symlink(outside.join("victim"), target.join("file")).unwrap();
+
+    let error = snapshot.restore(&target).unwrap_err();
+    assert!(matches!(error, RestoreError::Differs { count: 2, .. }), "{error}");
+    snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert_same(&source, &target);
+    assert_eq!(fs_err::read(outside.join("victim")).unwrap(), b"precious");
+    assert_eq!(fs_err::read_dir(outside.join("deep")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_swapped_for_a_link_during_the_restore_leads_nowhere() {
+    let (dir, source, target) = dirs();
+    let outside = dir.path().join("outside");
+    fs_err::create_dir(&outside).unwrap();
+    trees::text_files(&source, 2000, 50).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let folder = fs_err::read_dir(&source).unwrap().next().unwrap().unwrap().file_name();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (victim, aside) = (target.join(&folder), dir.path().join("aside"));
+            while !stop.load(Ordering::Relaxed) {
+                if fs_err::rename(&victim, &aside).is_ok() {
+                    let _ = symlink(&outside, &victim);
+                    std::thread::yield_now();
+                    let _ = fs_err::remove_file(&victim);
+                    let _ = fs_err::rename(&aside, &victim);
+                }
+            }
+        });
+        for _ in 0..20 {
+            let _ = snapshot.restore_with(&target, &mirror());
+            let _ = fs_err::remove_dir_all(&target);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs_err::read_dir(&outside).unwrap().count(), 0);
+}
+
+#[test]
+fn damage_is_named_and_everything_else_restored() {
+    let (_dir, source, target) = dirs();
+    fs_err::write(source.join("good"), "good").unwrap();
+    let bytes = Corpus::Random.make(6 << 20);
+    fs_err::write(source.join("large"), &bytes).unwrap();
+    fs_err::hard_link(source.join("large"), source.join("linked")).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let pack = snapshot.pack_path();
+    let mut stored = fs_err::read(&pack).unwrap();
+    let at = stored.windows(64).position(|w| *w == bytes[3 << 20..(3 << 20) + 64]).unwrap();
+    stored[at] ^= 1;
+    fs_err::set_permissions(&pack, PermissionsExt::from_mode(0o644)).unwrap();
+    fs_err::write(&pack, stored).unwrap();
+
+    let error = snapshot.restore_with(&target, &mirror()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    let RestoreError::Damaged { entries, count: 2, outcome } = &error else { panic!("{error:?}") };
+    assert_eq!(entries[0].path, Path::new("large"));
+    assert_eq!(entries[0].object, BlobId::of(&bytes).object());
+    assert_eq!(entries[0].pack, Some(snapshot.store.packs()[0]));
+    assert_eq!(outcome.files_written, 1);
+    assert_eq!(fs_err::read(target.join("good")).unwrap(), b"good");
+    assert!(!target.join("large").exists() && !target.join("linked").exists());
+    assert_no_drafts(&target);
+}
+
+#[test]
+fn a_missing_content_is_named() {
+    let kind = Kind::File { size: 3, id: BlobId::of(b"abc") };
+    let snapshot = Snapshot::of_entries(vec![plain("f", kind)]);
+    let target = snapshot.dir.path().join("target");
+    let error = snapshot.restore(&target).unwrap_err();
+    assert!(matches!(&error, RestoreError::Damaged { count: 1, .. }), "{error}");
+    assert!(!target.join("f").exists());
+}
+
+#[test]
+fn a_tree_that_lies_about_a_size_writes_nothing() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let mut small = file(writer, "a", b"abc");
+        small.kind = Kind::File { size: 4, id: BlobId::of(b"abc") };
+        let Kind::File { id, .. } = content(writer, &vec![7; 5 << 20]) else { panic!() };
+        let large = plain("b", Kind::File { size: 1, id });
+        add_folder(writer, vec![small, large]).0
+    });
+    let target = snapshot.dir.path().join("target");
+    let error = snapshot.restore(&target).unwrap_err();
+    assert!(matches!(&error, RestoreError::Damaged { count: 2, .. }), "{error}");
+    assert_eq!(fs_err::read_dir(&target).unwrap().count(), 0);
+}
+
+#[test]
+fn a_depth_bomb_is_refused() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let (mut id, _) = add_folder(writer, Vec::new());
+        for _ in 0..2100 {
+            id = add_folder(writer, vec![plain("d", Kind::Folder { id })]).0;
+        }
+        id
+    });
+    let target = snapshot.dir.path().join("target");
+    let error = snapshot.restore(&target).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().ends_with("lies more than 2048 folders deep"), "{error}");
+}
+
+#[test]
+fn a_deep_tree_is_restored_compared_and_removed() {
+    let long = "n".repeat(100);
+    let snapshot = Snapshot::made(None, |writer| {
+        let (mut id, _) = add_folder(writer, vec![file(writer, "bottom", b"x")]);
+        for _ in 0..200 {
+            id = add_folder(writer, vec![plain(&long, Kind::Folder { id })]).0;
+        }
+        id
+    });
+    let target = snapshot.dir.path().join("target");
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!((outcome.folders, outcome.files_written), (200, 1));
+    assert_eq!(snapshot.restore(&target).unwrap().files_kept, 1);
+    let writer = snap_core::store::Writer::new(&snapshot.store, 3, 1).unwrap();
+    let (tree, _) = add_folder(&writer, Vec::new());
+    writer.finish().unwrap();
+    let what = What::Folder { tree, root: None };
+    restore::run(&snapshot.store, &what, &target, &mirror(), &Silent).unwrap();
+    assert_eq!(fs_err::read_dir(&target).unwrap().count(), 0);
+}
+
+#[test]
+fn a_tree_with_unsorted_leaves_is_damaged() {
+    use snap_core::{
+        base::id::TreeId,
+        format::tree::{Child, Node, Totals},
+    };
+    let snapshot = Snapshot::made(None, |writer| {
+        let leaf = |called: &str| {
+            let (id, totals) = add_folder(writer, vec![file(writer, called, called.as_bytes())]);
+            (Child { first: name(called), id }, totals)
+        };
+        let (twice, totals) = leaf("same");
+        let children = vec![Child { first: name("a"), ..twice.clone() }, twice];
+        let node = Node::Inner { level: 1, totals: Totals { files: 2, ..totals }, children };
+        let bytes = node.encode();
+        let id = TreeId::of(&bytes);
+        writer.add_tree(id, &bytes).unwrap();
+        id
+    });
+    let target = snapshot.dir.path().join("target");
+    let error = snapshot.restore(&target).unwrap_err();
+    assert!(matches!(&error, RestoreError::Damaged { count: 1, .. }), "{error}");
+}
+
+#[test]
+fn an_owner_that_is_left_out_takes_setuid_with_it() {
+    let (_dir, source, target) = dirs();
+    fs_err::write(source.join("f"), "x").unwrap();
+    if rustix::fs::chown(
+        source.join("f"),
+        Some(rustix::fs::Uid::from_raw(12_345)),
+        Some(rustix::fs::Gid::from_raw(12_345)),
+    )
+    .is_err()
+    {
+        return; // Only root can make this file.
+    }
+    fs_err::set_permissions(source.join("f"), PermissionsExt::from_mode(0o4755)).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let options = Options { ownership: Ownership::Leave, ..Options::default() };
+    snapshot.restore_with(&target, &options).unwrap();
+    let meta = fs_err::metadata(target.join("f")).unwrap();
+    assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o755));
+    snapshot.restore(&target).unwrap();
+    assert_same(&source, &target);
+}
+
+#[test]
+fn access_control_lists_of_the_target_are_not_inherited() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir(source.join("d")).unwrap();
+    fs_err::write(source.join("d/f"), "x").unwrap();
+    fs_err::write(source.join("g"), "x").unwrap();
+    let snapshot = Snapshot::of(&source);
+    fs_err::create_dir(&target).unwrap();
+    // Version 2, then tag, rights and id of: owner, user 1, group, mask, others.
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, rights, id) in [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 7, 1),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 5, u32::MAX),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(rights.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&target, "system.posix_acl_default", &acl, flags).is_err() {
+        return; // Not on this file system.
+    }
+    snapshot.restore(&target).unwrap();
+    assert_same_below(&source, &target);
+}

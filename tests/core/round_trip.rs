@@ -1,0 +1,435 @@
+//! Whatever is encoded comes back, whatever decodes has no other form, and no
+//! bytes at all make a decoder panic.
+
+use std::{convert::Infallible, sync::Arc};
+
+use proptest::{collection::vec, prelude::*};
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, TreeId},
+        name::EntryName,
+        time::Time,
+    },
+    chunk::{Cutter, Params},
+    codec::{Decoder, Encoder},
+    disk::{
+        Disk,
+        table::{Table, TableWriter},
+    },
+    format::{
+        chunk_list::{self, ChunkList, Piece, Pieces},
+        commit::Commit,
+        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer},
+        table::{Header, Purpose, Shape},
+        tree::{
+            Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr, split::FolderEncoder,
+        },
+        wire::{Reader, Writer},
+    },
+};
+
+fn digest() -> impl Strategy<Value = [u8; 32]> {
+    any::<[u8; 32]>()
+}
+
+fn name() -> impl Strategy<Value = EntryName> {
+    let bytes = prop_oneof![vec(any::<u8>(), 1..12), vec(any::<u8>(), 250..256)];
+    bytes.prop_filter_map("no name", |bytes| EntryName::new(&bytes).ok())
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    (any::<i64>(), 0..1_000_000_000_u32).prop_map(|(secs, nanos)| Time { secs, nanos })
+}
+
+fn owner() -> impl Strategy<Value = Arc<Owner>> {
+    let text = || vec(any::<u8>(), 0..20).prop_map(Vec::into_boxed_slice);
+    // Few numbers, so that several entries have one owner.
+    let parts = (0..3_u32, prop_oneof![0..3_u32, any::<u32>()], text(), text());
+    parts.prop_map(|(uid, gid, user, group)| Arc::new(Owner { uid, gid, user, group }))
+}
+
+fn xattrs() -> impl Strategy<Value = Vec<Xattr>> {
+    let names = vec(1..=255_u8, 1..30);
+    proptest::collection::btree_map(names, vec(any::<u8>(), 0..50), 0..4).prop_map(|map| {
+        let pairs = map.into_iter();
+        pairs.map(|(name, value)| Xattr { name: name.into(), value: value.into() }).collect()
+    })
+}
+
+fn metadata() -> impl Strategy<Value = Metadata> {
+    use proptest::option::of;
+    (0..=0o7777_u16, of(owner()), of(time()), xattrs(), of(any::<u64>()), any::<bool>()).prop_map(
+        |(mode, owner, mtime, xattrs, link, sparse)| Metadata { mode, owner, mtime, xattrs, link, sparse },
+    )
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let device = || any::<(u32, u32)>().prop_map(|(major, minor)| Device { major, minor });
+    prop_oneof![
+        (any::<u64>(), digest()).prop_map(|(size, id)| Kind::File { size, id: BlobId::from_bytes(id) }),
+        digest().prop_map(|id| Kind::Folder { id: TreeId::from_bytes(id) }),
+        vec(1..=255_u8, 1..100).prop_map(|target| Kind::Symlink { target: target.into() }),
+        Just(Kind::Fifo),
+        Just(Kind::Socket),
+        device().prop_map(|device| Kind::CharDevice { device }),
+        device().prop_map(|device| Kind::BlockDevice { device }),
+    ]
+}
+
+fn entries(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Entry>> {
+    proptest::collection::btree_map(name(), (kind(), metadata()), count).prop_map(|map| {
+        map.into_iter().map(|(name, (kind, metadata))| Entry { name, kind, metadata }).collect()
+    })
+}
+
+fn totals() -> impl Strategy<Value = Totals> {
+    any::<[u64; 4]>()
+        .prop_map(|[files, folders, others, bytes]| Totals { files, folders, others, bytes })
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    let children = proptest::collection::btree_map(name(), digest(), 2..8).prop_map(|map| {
+        map.into_iter().map(|(first, id)| Child { first, id: TreeId::from_bytes(id) }).collect()
+    });
+    prop_oneof![
+        (totals(), entries(0..8)).prop_map(|(totals, entries)| Node::Leaf { totals, entries }),
+        (1..=4_u8, totals(), children)
+            .prop_map(|(level, totals, children)| Node::Inner { level, totals, children }),
+    ]
+}
+
+fn commit() -> impl Strategy<Value = Commit> {
+    let text = || ".{0,40}";
+    let labels = proptest::collection::btree_map(text(), text(), 0..4);
+    let parents = proptest::collection::hash_set(digest(), 0..4)
+        .prop_map(|ids| ids.into_iter().map(CommitId::from_bytes).collect());
+    let root = proptest::option::of(metadata());
+    (digest(), parents, time(), text(), text(), text(), labels, root, totals()).prop_map(
+        |(tree, parents, time, author, host, message, labels, root, totals)| Commit {
+            tree: TreeId::from_bytes(tree),
+            parents,
+            time,
+            author,
+            host,
+            message,
+            labels,
+            root,
+            totals,
+        },
+    )
+}
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    vec((digest(), 1..=u32::MAX), 0..20).prop_map(|pieces| {
+        let piece = |(id, bytes)| Piece { id: BlobId::from_bytes(id), bytes };
+        pieces.into_iter().map(piece).collect()
+    })
+}
+
+/// Frames and their objects as a footer has them, data before metadata.
+fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
+    let object = (digest(), 0..4_u8, 0..5_000_u32);
+    let frame = (vec(object, 1..6), any::<bool>(), any::<bool>(), any::<u64>(), 1..9_000_u32);
+    vec(frame, 0..6).prop_map(|mut made| {
+        made.sort_by_key(|(_, is_metadata, ..)| *is_metadata);
+        let (mut frames, mut objects) = (Vec::new(), Vec::new());
+        let mut offset = HEADER_BYTES as u64;
+        for (inside, is_metadata, is_raw, checksum, packed_bytes) in made {
+            let raw_bytes = inside.iter().map(|(_, _, bytes)| bytes).sum();
+            let stored_bytes = if is_raw { raw_bytes } else { packed_bytes };
+            let codec = if is_raw { Codec::Raw } else { Codec::Zstd };
+            let class = if is_metadata { Class::Metadata } else { Class::Data };
+            let count = inside.len() as u32;
+            frames.push(Frame { offset, stored_bytes, raw_bytes, objects: count, codec, class, checksum });
+            offset += u64::from(stored_bytes);
+            objects.extend(inside.into_iter().map(|(id, kind, bytes)| Object {
+                id: ObjectId::from_bytes(id),
+                kind: ObjectKind::from_code(if is_metadata { kind } else { 0 }).unwrap(),
+                bytes,
+            }));
+        }
+        (frames, objects)
+    })
+}
+
+/// Valid bytes of one format, changed a little.
+fn hurt(bytes: Vec<u8>, changes: &[(prop::sample::Index, u8)], cut: Option<prop::sample::Index>) -> Vec<u8> {
+    let mut bytes = bytes;
+    for (at, value) in changes.iter().filter(|_| !bytes.is_empty()).collect::<Vec<_>>() {
+        let at = at.index(bytes.len());
+        bytes[at] = *value;
+    }
+    if let Some(cut) = cut {
+        bytes.truncate(cut.index(bytes.len() + 1));
+    }
+    bytes
+}
+
+type Changes = (Vec<(prop::sample::Index, u8)>, Option<prop::sample::Index>);
+
+fn changes() -> impl Strategy<Value = Changes> {
+    let change = (any::<prop::sample::Index>(), any::<u8>());
+    (vec(change, 0..4), proptest::option::weighted(0.2, any::<prop::sample::Index>()))
+}
+
+/// Runs each decoder over bytes; what it takes must have this form only.
+fn decode_everything(bytes: &[u8]) {
+    if let Ok(node) = Node::decode(bytes) {
+        assert_eq!(node.encode(), bytes);
+    }
+    if let Ok(commit) = Commit::decode(bytes) {
+        assert_eq!(commit.encode(), bytes);
+    }
+    if let Ok(list) = ChunkList::decode(bytes) {
+        assert_eq!(list.encode(), bytes);
+    }
+    if let Ok(part) = chunk_list::decode_part(bytes) {
+        assert_eq!(chunk_list::encode_part(&part), bytes);
+    }
+    let mut r = Reader::new(bytes);
+    if let Ok(value) = r.varint("varint") {
+        let mut w = Writer::new();
+        w.varint(value);
+        assert_eq!(w.finish(), bytes[..r.at()]);
+    }
+    let _ = pack::decode_header(bytes);
+    let _ = Header::decode(bytes, SHAPE, bytes.len() as u64);
+    for raw in [0, 1, 1000, 1 << 20] {
+        let _ = Decoder::new().unwrap().decode(Codec::Zstd, bytes, raw);
+    }
+    let Some(end) = bytes.len().checked_sub(TRAILER_BYTES) else { return };
+    let Ok(trailer) = Trailer::decode(&bytes[end..], bytes.len() as u64) else { return };
+    let table = trailer.footer_offset() as usize;
+    let objects = table + trailer.frame_table_bytes();
+    let Ok(frames) = trailer.decode_frames(&bytes[table..objects], HEADER_BYTES as u64) else { return };
+    let Ok(objects) = trailer.decode_objects(&bytes[objects..end], &frames) else { return };
+    assert_eq!(pack::encode_footer(&frames, &objects, HEADER_BYTES as u64), bytes[table..]);
+}
+
+const SHAPE: Shape = Shape { purpose: Purpose::StatFiles, key_bytes: 16, record_bytes: 80 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn numbers_come_back(value in any::<u64>(), shift in 0..64_u32, signed in any::<i64>()) {
+        let value = value >> shift;
+        let mut w = Writer::new();
+        w.varint(value);
+        w.zigzag(signed >> shift);
+        let bytes = w.finish();
+        let mut r = Reader::new(&bytes);
+        prop_assert_eq!(r.varint("v"), Ok(value));
+        prop_assert_eq!(r.zigzag("z"), Ok(signed >> shift));
+        prop_assert_eq!(r.finish(), Ok(()));
+    }
+
+    #[test]
+    fn tree_nodes_come_back(node in node()) {
+        prop_assert_eq!(Node::decode(&node.encode()), Ok(node));
+    }
+
+    #[test]
+    fn commits_come_back(commit in commit()) {
+        prop_assert_eq!(Commit::decode(&commit.encode()), Ok(commit));
+    }
+
+    #[test]
+    fn chunk_lists_come_back(pieces in pieces(), is_direct in any::<bool>(), total in any::<u64>()) {
+        prop_assert_eq!(chunk_list::decode_part(&chunk_list::encode_part(&pieces)), Ok(pieces.clone()));
+        let sum = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+        let list = match is_direct {
+            true => ChunkList { total_bytes: sum, pieces: Pieces::Chunks(pieces) },
+            false => ChunkList { total_bytes: total, pieces: Pieces::Parts(pieces) },
+        };
+        prop_assert_eq!(ChunkList::decode(&list.encode()), Ok(list));
+    }
+
+    #[test]
+    fn footers_of_packs_come_back((frames, objects) in frames()) {
+        let stored: u64 = frames.iter().map(|frame| u64::from(frame.stored_bytes)).sum();
+        let footer = pack::encode_footer(&frames, &objects, HEADER_BYTES as u64);
+        let end = footer.len() - TRAILER_BYTES;
+        let file_bytes = HEADER_BYTES as u64 + stored + footer.len() as u64;
+        let trailer = Trailer::decode(&footer[end..], file_bytes).unwrap();
+        prop_assert_eq!(trailer.footer_offset(), HEADER_BYTES as u64 + stored);
+        let table = trailer.frame_table_bytes();
+        let back = trailer.decode_frames(&footer[..table], HEADER_BYTES as u64).unwrap();
+        prop_assert_eq!(trailer.decode_objects(&footer[table..end], &back).unwrap(), objects);
+        prop_assert_eq!(back, frames);
+    }
+
+    #[test]
+    fn frames_come_back(seed in vec(any::<u8>(), 0..200), times in 0..300_usize, level in 1..=19) {
+        let raw = seed.repeat(times);
+        let mut encoder = Encoder::new(level).unwrap();
+        let (codec, stored) = encoder.encode(&raw).unwrap();
+        prop_assert!(stored.len() <= raw.len());
+        let back = Decoder::new().unwrap().decode(codec, stored, raw.len());
+        prop_assert_eq!(back.unwrap(), raw);
+    }
+
+    #[test]
+    fn chunks_amount_to_the_input_and_do_not_depend_on_how_it_comes(
+        data in vec((any::<u8>(), 0..3_000_usize), 0..40),
+        steps in vec(1..5_000_usize, 1..20),
+    ) {
+        let data: Vec<u8> =
+            data.into_iter().flat_map(|(byte, times)| (0..times).map(move |n| byte ^ (n * n) as u8)).collect();
+        let params = Params::new(64, 4096, 9000).unwrap();
+        let all_at_once = cut(&data, params, &[data.len().max(1)]);
+        prop_assert_eq!(all_at_once.iter().sum::<usize>(), data.len());
+        prop_assert!(all_at_once.iter().all(|len| (1..=9000).contains(len)));
+        let but_last = all_at_once.len().saturating_sub(1);
+        prop_assert!(all_at_once[..but_last].iter().all(|len| *len >= 64));
+        prop_assert_eq!(cut(&data, params, &steps), all_at_once);
+    }
+
+    #[test]
+    fn tables_find_what_was_put_in(
+        keys in proptest::collection::btree_set(any::<[u8; 16]>(), 0..300),
+        others in vec(any::<[u8; 16]>(), 0..20),
+        meta in vec(any::<u8>(), 0..100),
+    ) {
+        let dir = crate::scratch::temporary();
+        let path = dir.path().join("table");
+        let mut writer = TableWriter::create(&Disk::default(), &path, SHAPE).unwrap();
+        let record = |key: &[u8; 16]| [&key[..], &[key[0] ^ 0xff; 64]].concat();
+        keys.iter().try_for_each(|key| writer.push(&record(key))).unwrap();
+        writer.finish(&meta).unwrap();
+        let table = Table::open(&path, SHAPE).unwrap();
+        prop_assert_eq!(table.meta(), meta);
+        let all: Vec<Vec<u8>> = table.iter().map(|record| record.unwrap().to_vec()).collect();
+        prop_assert_eq!(&all, &keys.iter().map(record).collect::<Vec<_>>());
+        for key in keys.iter().chain(&others) {
+            let found = table.find(key).unwrap().map(|(_, record)| record.to_vec());
+            prop_assert_eq!(found, keys.contains(key).then(|| record(key)));
+            let next = table.from(key).unwrap().next().map(|record| record.unwrap().to_vec());
+            prop_assert_eq!(next, keys.range(*key..).next().map(record));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_decoded_or_refused(bytes in vec(any::<u8>(), 0..400)) {
+        decode_everything(&bytes);
+    }
+
+    #[test]
+    fn trees_that_were_changed_are_refused_or_have_one_form(node in node(), (changes, cut) in changes()) {
+        decode_everything(&hurt(node.encode(), &changes, cut));
+    }
+
+    #[test]
+    fn commits_that_were_changed_are_refused_or_have_one_form(commit in commit(), (changes, cut) in changes()) {
+        decode_everything(&hurt(commit.encode(), &changes, cut));
+    }
+
+    #[test]
+    fn chunk_lists_that_were_changed_are_refused_or_have_one_form(
+        pieces in pieces(), (changes, cut) in changes(),
+    ) {
+        let list = ChunkList { total_bytes: 5, pieces: Pieces::Parts(pieces) };
+        decode_everything(&hurt(list.encode(), &changes, cut));
+    }
+
+    #[test]
+    fn footers_that_were_changed_are_refused_or_have_one_form(
+        (frames, objects) in frames(), (changes, cut) in changes(),
+    ) {
+        let mut bytes = pack::encode_header().to_vec();
+        bytes.resize(HEADER_BYTES + frames.iter().map(|frame| frame.stored_bytes as usize).sum::<usize>(), 7);
+        bytes.extend(pack::encode_footer(&frames, &objects, HEADER_BYTES as u64));
+        decode_everything(&bytes);
+        decode_everything(&hurt(bytes, &changes, cut));
+    }
+}
+
+/// Lengths of the chunks of `data` when it arrives in such pieces.
+fn cut(data: &[u8], params: Params, steps: &[usize]) -> Vec<usize> {
+    let (mut cutter, mut start, mut have, mut lengths) = (Cutter::new(params), 0, 0, Vec::new());
+    let mut steps = steps.iter().cycle();
+    loop {
+        match cutter.next_cut(&data[start..have], have == data.len()) {
+            Some(len) => {
+                lengths.push(len);
+                start += len;
+            }
+            None if have == data.len() => return lengths,
+            None => have = (have + steps.next().unwrap()).min(data.len()),
+        }
+    }
+}
+
+#[test]
+fn counts_that_lie_allocate_nothing() {
+    // A leaf, a node, a commit, a list: each claims as much as it can.
+    let claims = [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 1, 0, 0, 0, 0], &[1, 0, 0], &[1, 1, 0]];
+    for claim in claims {
+        for count in [16_383, 16_384, 16_385, u64::from(u32::MAX), u64::MAX] {
+            let mut w = Writer::on(claim.to_vec());
+            w.varint(count);
+            w.raw(&[0; 50]);
+            let bytes = w.finish();
+            assert!(Node::decode(&bytes).is_err());
+            assert!(ChunkList::decode(&bytes).is_err());
+            assert!(Commit::decode(&bytes).is_err());
+        }
+    }
+}
+
+/// Entries of a directory, however it was split.
+fn entries_below(nodes: &std::collections::HashMap<TreeId, Vec<u8>>, id: TreeId, into: &mut Vec<Entry>) -> u8 {
+    match Node::decode(&nodes[&id]).unwrap() {
+        Node::Leaf { entries, .. } => {
+            into.extend(entries);
+            0
+        }
+        Node::Inner { level, children, .. } => {
+            for child in children {
+                let first = into.len();
+                assert_eq!(entries_below(nodes, child.id, into), level - 1);
+                assert_eq!(into[first].name, child.first);
+            }
+            level
+        }
+    }
+}
+
+fn split(entries: &[Entry]) -> (TreeId, std::collections::HashMap<TreeId, Vec<u8>>) {
+    let mut nodes = std::collections::HashMap::new();
+    let mut put = |id, bytes: Vec<u8>| {
+        nodes.insert(id, bytes);
+        Ok::<_, Infallible>(())
+    };
+    let mut encoder = FolderEncoder::new();
+    for entry in entries {
+        encoder.push(entry.clone(), &Totals::default(), &mut put).unwrap();
+    }
+    let folder = encoder.finish(&mut put).unwrap();
+    (folder.id, nodes)
+}
+
+#[test]
+fn large_directories_come_back_whatever_is_in_them() {
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 3,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let sizes = (entries(20..60), 10_000..40_000_usize);
+    let run = runner.run(&sizes, |(kinds, count)| {
+        let entries: Vec<Entry> = (0..count)
+            .map(|n| {
+                let name = EntryName::new(format!("{:06}", n * 7).as_bytes()).unwrap();
+                Entry { name, ..kinds[n % kinds.len()].clone() }
+            })
+            .collect();
+        let (id, nodes) = split(&entries);
+        prop_assert!(nodes.len() > 2);
+        let mut back = Vec::new();
+        entries_below(&nodes, id, &mut back);
+        prop_assert!(back == entries);
+        Ok(())
+    });
+    run.unwrap();
+}

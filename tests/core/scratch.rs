@@ -1,0 +1,188 @@
+//! A folder to commit from and a store to commit to, for tests of the whole
+//! core; in memory where the machine has a folder for that.
+
+use std::{
+    collections::HashSet,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, TreeId},
+        observe::Silent,
+        time::Time,
+    },
+    disk::{Disk, Gate},
+    format::tree::{Kind, Node},
+    ops::{
+        cat,
+        commit::{self, Outcome, Source},
+        restore,
+    },
+    repo::{Config, Repo, history::History, ref_name::RefKind},
+};
+use snap_testkit::compare::{self, compare};
+
+/// Time of the first commit.
+pub(crate) const START: Time = Time { secs: 1_800_000_000, nanos: 0 };
+
+/// A source folder and a store, both empty at first.
+pub(crate) struct Scratch {
+    dir: tempfile::TempDir,
+}
+
+/// A temporary folder, in memory if there is such a place.
+pub(crate) fn temporary() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        let scratch = Self { dir: temporary() };
+        fs_err::create_dir(scratch.source()).unwrap();
+        Repo::init(&scratch.store(), &Disk::default(), &Config::default()).unwrap();
+        scratch
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn source(&self) -> PathBuf {
+        self.path("source")
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+
+    /// Writes a file of the source, with the folders above it.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.source().join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, content).unwrap();
+    }
+
+    pub(crate) fn repo(&self) -> Repo {
+        open(&self.store())
+    }
+
+    /// Commits the source to the branch of `HEAD`.
+    pub(crate) fn commit(&self) -> Outcome {
+        commit(&self.repo(), &self.source(), &options())
+    }
+
+    /// Restores a commit and compares it with the source.
+    #[track_caller]
+    pub(crate) fn assert_restores(&self, id: CommitId) {
+        let target = self.dir.path().join(format!("restored-{id:.12}"));
+        assert_restores(&self.repo(), id, &self.source(), &target);
+        fs_err::remove_dir_all(target).unwrap();
+    }
+}
+
+pub(crate) fn open(store: &Path) -> Repo {
+    Repo::open(store, Disk::default(), &Silent).unwrap()
+}
+
+pub(crate) fn open_gated(store: &Path, gate: Arc<dyn Gate>) -> Repo {
+    Repo::open(store, Disk::with_gate(gate), &Silent).unwrap()
+}
+
+/// Author, host and time are the same each time, and one thread works, so
+/// what is stored is the same as well.
+pub(crate) fn options() -> commit::Options {
+    commit::Options {
+        author: "Ann".into(),
+        host: "box".into(),
+        time: Some(START),
+        jobs: Some(1),
+        ..commit::Options::default()
+    }
+}
+
+pub(crate) fn on_branch(name: &str) -> commit::Options {
+    let branch = Some(snap_core::repo::RefName::branch(name).unwrap());
+    commit::Options { branch, ..options() }
+}
+
+#[track_caller]
+pub(crate) fn commit(repo: &Repo, source: &Path, options: &commit::Options) -> Outcome {
+    commit::run(repo, Source::Folder(source.to_owned()), options, &Silent).unwrap()
+}
+
+#[track_caller]
+pub(crate) fn assert_restores(repo: &Repo, id: CommitId, source: &Path, target: &Path) {
+    let commit = repo.store().commit(&id).unwrap();
+    let what = restore::What::Folder { tree: commit.tree, root: commit.root };
+    restore::run(repo.store(), &what, target, &restore::Options::default(), &Silent).unwrap();
+    let differences = compare(source, target, &compare::Options::default());
+    assert_eq!(differences, Vec::<String>::new());
+}
+
+/// Copies a folder as it is.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for entry in walkdir::WalkDir::new(from) {
+        let entry = entry.unwrap();
+        let to = to.join(entry.path().strip_prefix(from).unwrap());
+        if entry.file_type().is_dir() {
+            fs_err::create_dir(to).unwrap();
+        } else {
+            fs_err::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// Where all branches and tags stand, by full name.
+pub(crate) fn refs(repo: &Repo) -> Vec<(String, CommitId)> {
+    let kinds = [RefKind::Branch, RefKind::Tag];
+    let listed = kinds.into_iter().flat_map(|kind| repo.refs().list(kind).unwrap());
+    listed.map(|(name, id)| (name.to_string(), id)).collect()
+}
+
+/// Reads everything that refs lead to and checks it against its ids.
+/// Returns how many commits there are, or what is wrong first.
+pub(crate) fn check(repo: &Repo) -> Result<usize, String> {
+    let starts: Vec<CommitId> = refs(repo).into_iter().map(|(_, id)| id).collect();
+    let history = History::new(repo.store(), &starts, Default::default());
+    let mut seen = HashSet::new();
+    let mut commits = 0;
+    for item in history.map_err(|error| error.to_string())? {
+        let (id, commit) = item.map_err(|error| error.to_string())?;
+        commits += 1;
+        check_tree(repo, commit.tree, &mut seen).map_err(|error| format!("{id:?}: {error}"))?;
+    }
+    Ok(commits)
+}
+
+fn check_tree(repo: &Repo, tree: TreeId, seen: &mut HashSet<ObjectId>) -> Result<(), String> {
+    if !seen.insert(tree.object()) {
+        return Ok(());
+    }
+    match repo.store().tree(&tree).map_err(|error| error.to_string())? {
+        Node::Inner { children, .. } => {
+            children.into_iter().try_for_each(|child| check_tree(repo, child.id, seen))
+        }
+        Node::Leaf { entries, .. } => entries.into_iter().try_for_each(|entry| {
+            let name = String::from_utf8_lossy(entry.name.as_os_str().as_bytes()).into_owned();
+            match entry.kind {
+                Kind::Folder { id } => check_tree(repo, id, seen),
+                Kind::File { id, size } if seen.insert(id.object()) => {
+                    check_content(repo, id, size).map_err(|error| format!("{name}: {error}"))
+                }
+                _ => Ok(()),
+            }
+        }),
+    }
+}
+
+fn check_content(repo: &Repo, id: BlobId, size: u64) -> Result<(), String> {
+    let read = cat::run(repo.store(), &id, &mut std::io::sink(), &Silent);
+    match read.map_err(|error| error.to_string())?.bytes {
+        bytes if bytes == size => Ok(()),
+        bytes => Err(format!("{bytes} bytes instead of {size}")),
+    }
+}

@@ -1,0 +1,143 @@
+//! A disk that is full: the command says so, nothing is half-done, and with
+//! room again the next run works.
+
+use std::path::{Path, PathBuf};
+
+use snap_testkit::{
+    bytes::Corpus,
+    compare::{Options, compare},
+};
+
+use crate::{
+    mounts::{in_own_mounts, mount_memory},
+    place::{drafts, fails, folder, left_over, log, restores, snap, stderr, well},
+    versions,
+};
+
+/// Room on the small disk, KiB.
+const DISK: u64 = 3 << 10;
+
+/// Something that takes all room of a disk but `spare` KiB.
+struct Filler(PathBuf);
+
+impl Filler {
+    fn new(disk: &Path, spare: u64) -> Self {
+        let path = disk.join("filler");
+        let stat = rustix::fs::statvfs(disk).unwrap();
+        let free = stat.f_bavail * stat.f_frsize;
+        let len = free.saturating_sub(spare << 10) as usize;
+        fs_err::write(&path, Corpus::Random.make_seeded(len, 1)).unwrap();
+        Self(path)
+    }
+
+    fn remove(self) {
+        fs_err::remove_file(self.0).unwrap();
+    }
+}
+
+fn says_so(said: &str) {
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(said.contains("hint: the disk is full"), "{said}");
+}
+
+#[test]
+fn a_commit_onto_a_full_disk_says_so_and_the_next_one_works() {
+    in_own_mounts("full_disk::a_commit_onto_a_full_disk_says_so_and_the_next_one_works", || {
+        let place = folder();
+        let (disk, work) = (place.path().join("disk"), place.path().join("work"));
+        mount_memory(&disk, DISK);
+        let store = disk.join("store");
+        well(snap(&store).arg("init"));
+        let small = work.join("small");
+        fs_err::create_dir_all(&work).unwrap();
+        fs_err::write(&small, "first").unwrap();
+        well(snap(&store).args(["commit", "-m", "first"]).arg(&work));
+
+        // More than the disk could ever hold.
+        let large = work.join("large");
+        fs_err::write(&large, Corpus::Random.make(8 << 20)).unwrap();
+        says_so(&fails(snap(&store).arg("commit").arg(&work), 1));
+        assert_eq!(left_over(&store), [""; 0], "takes room that is needed");
+        assert_eq!(log(&store, "main").len(), 1);
+        fs_err::remove_file(&large).unwrap();
+
+        fs_err::write(&small, "second").unwrap();
+        well(snap(&store).args(["commit", "-m", "second"]).arg(&work));
+        assert_eq!(log(&store, "main").len(), 2);
+        well(snap(&store).args(["verify", "--data"]));
+    });
+}
+
+#[test]
+fn wherever_a_commit_runs_out_of_room_nothing_is_lost_and_room_is_given_back() {
+    let test = "wherever_a_commit_runs_out_of_room_nothing_is_lost_and_room_is_given_back";
+    in_own_mounts(&format!("full_disk::{test}"), || {
+        let place = folder();
+        let work = place.path().join("work");
+        let mut failed = 0;
+        // From no room at all to more than enough, so that each step of a
+        // commit is once the one that fails.
+        for spare in (0..=40).step_by(4).chain([80, 200, 1000, 1480, 1520, 1560, 1600, 2000]) {
+            let disk = place.path().join(format!("disk{spare}"));
+            mount_memory(&disk, 2 * DISK);
+            let store = disk.join("store");
+            well(snap(&store).arg("init"));
+            versions::write(&work, "main 1");
+            well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
+            versions::write(&work, "main 12");
+            let filler = Filler::new(&disk, spare);
+            let mut commit = snap(&store);
+            commit.args(["commit", "-m", "main 12"]).arg(&work);
+            let output = commit.output().unwrap();
+            match output.status.code() {
+                Some(0) => {}
+                Some(1) => {
+                    failed += 1;
+                    says_so(&stderr(&output));
+                    assert_eq!(log(&store, "main").len(), 1);
+                }
+                _ => panic!("with {spare} KiB: {}", stderr(&output)),
+            }
+            assert_eq!(left_over(&store), [""; 0], "with {spare} KiB: {}", stderr(&output));
+            log(&store, "main").iter().for_each(|commit| restores(&store, commit));
+            filler.remove();
+            well(&mut commit);
+            let listed = log(&store, "main");
+            assert_eq!(listed.len(), 2);
+            listed.iter().for_each(|commit| restores(&store, commit));
+            well(snap(&store).args(["verify", "--data"]));
+            assert!(crate::mounts::tool("umount", [&disk]));
+        }
+        assert!(failed > 8, "only {failed} commits ran out of room");
+    });
+}
+
+#[test]
+fn a_restore_onto_a_full_disk_says_so_and_goes_on_when_there_is_room() {
+    let test = "a_restore_onto_a_full_disk_says_so_and_goes_on_when_there_is_room";
+    in_own_mounts(&format!("full_disk::{test}"), || {
+        let place = folder();
+        let (store, work) = (place.path().join("store"), place.path().join("work"));
+        well(snap(&store).arg("init"));
+        versions::write(&work, "main 1");
+        well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
+        let disk = place.path().join("disk");
+        mount_memory(&disk, DISK);
+        // The target itself is left alone when it was there before.
+        let options = Options { root: false, ..Options::default() };
+        for spare in [0, 8, 40, 100, 600, 1400] {
+            let filler = Filler::new(&disk, spare);
+            let target = disk.join("target");
+            let mut restore = snap(&store);
+            restore.args(["restore", "latest"]).arg(&target);
+            says_so(&fails(&mut restore, 1));
+            if target.exists() {
+                assert_eq!(drafts(&target), [Path::new(""); 0], "with {spare} KiB");
+            }
+            filler.remove();
+            well(&mut restore);
+            assert_eq!(compare(&work, &target, &options), [""; 0]);
+            fs_err::remove_dir_all(&target).unwrap();
+        }
+    });
+}

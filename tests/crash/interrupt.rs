@@ -1,0 +1,127 @@
+//! Ctrl-C at random moments: exit code 130, nothing left over, and the next
+//! run does what this one did not.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use snap_testkit::{
+    bytes::Corpus,
+    compare::{Options, compare},
+    rng::Rng,
+    trees,
+};
+
+use crate::place::{drafts, folder, left_over, log, snap, stderr, well};
+
+/// Runs that are interrupted in each test.
+const ROUNDS: usize = 15;
+
+/// The longest that a run may go on after Ctrl-C, generous for busy machines.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A tree that takes long enough to be interrupted in.
+fn tree(folder: &Path) {
+    trees::text_files(folder, 700, 4096).unwrap();
+    let content = Corpus::Random.make_seeded(16 << 20, 3);
+    fs_err::write(folder.join("film"), content).unwrap();
+}
+
+fn interrupt(child: Child) -> Output {
+    let id = i32::try_from(child.id()).unwrap();
+    // One that has ended already cannot be interrupted, which is fine.
+    let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::INT);
+    let start = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(start.elapsed() < PATIENCE, "went on for {:?}", start.elapsed());
+    output
+}
+
+/// Whether it was interrupted; the exit code must say so.
+fn was_interrupted(output: &Output) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    match (output.status.code(), output.status.signal()) {
+        (Some(0), _) => false,
+        (Some(130), _) => {
+            assert!(stderr(output).contains("interrupted"), "{}", stderr(output));
+            true
+        }
+        // Before the program had come as far as to catch it.
+        (None, Some(2)) => true,
+        other => panic!("{other:?}: {}", stderr(output)),
+    }
+}
+
+fn how_long(command: &mut Command) -> Duration {
+    let start = Instant::now();
+    well(command);
+    start.elapsed()
+}
+
+#[test]
+fn an_interrupted_commit_leaves_nothing_and_the_next_one_works() {
+    let place = folder();
+    let source = place.path().join("source");
+    tree(&source);
+    let commit = |store: &Path| {
+        let mut command = snap(store);
+        command.args(["commit", "-m", "all"]).arg(&source);
+        command
+    };
+    let store = |number: usize| {
+        let store = place.path().join(format!("store{number}"));
+        well(snap(&store).arg("init"));
+        store
+    };
+    let longest = how_long(&mut commit(&store(ROUNDS)));
+    let mut rng = Rng::new(2029);
+    let mut interrupted = 0;
+    for number in 0..ROUNDS {
+        let store = store(number);
+        let child = commit(&store).spawn().unwrap();
+        thread::sleep(longest.mul_f64(rng.unit()));
+        interrupted += usize::from(was_interrupted(&interrupt(child)));
+        assert_eq!(left_over(&store), [""; 0]);
+        well(&mut commit(&store));
+        assert_eq!(log(&store, "main").len(), 1);
+        well(snap(&store).args(["verify", "--data"]));
+        fs_err::remove_dir_all(&store).unwrap();
+    }
+    assert!(interrupted > ROUNDS / 5, "only {interrupted} commits were interrupted");
+}
+
+#[test]
+fn an_interrupted_restore_leaves_whole_files_and_the_next_one_completes_them() {
+    let place = folder();
+    let (store, source) = (place.path().join("store"), place.path().join("source"));
+    tree(&source);
+    well(snap(&store).arg("init"));
+    well(snap(&store).args(["commit", "-m", "all"]).arg(&source));
+    let restore = |target: &Path| {
+        let mut command = snap(&store);
+        command.args(["restore", "latest"]).arg(target);
+        command
+    };
+    let longest = how_long(&mut restore(&place.path().join("first")));
+    // The target itself is left alone when it was there before.
+    let options = Options { root: false, ..Options::default() };
+    let mut rng = Rng::new(2030);
+    let mut interrupted = 0;
+    for number in 0..ROUNDS {
+        let target = place.path().join(format!("target{number}"));
+        let child = restore(&target).spawn().unwrap();
+        thread::sleep(longest.mul_f64(rng.unit()));
+        interrupted += usize::from(was_interrupted(&interrupt(child)));
+        if target.exists() {
+            assert_eq!(drafts(&target), [Path::new(""); 0], "left over");
+        }
+        well(&mut restore(&target));
+        assert_eq!(compare(&source, &target, &options), [""; 0]);
+        fs_err::remove_dir_all(&target).unwrap();
+    }
+    assert!(interrupted > ROUNDS / 5, "only {interrupted} restores were interrupted");
+}

@@ -1,0 +1,83 @@
+//! Tests that mount something, in a mount namespace of their own: whatever
+//! becomes of the test, the mounts end with it.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Set in the process that may mount.
+const MARK: &str = "SNAP_TEST_OWN_MOUNTS";
+
+/// Where `mkfs.ext4` and the like are, whatever the caller's path.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs `work`, which is all of the test `test`, where it may mount; says why
+/// not where that cannot be.
+pub(crate) fn in_own_mounts(test: &str, work: impl FnOnce()) {
+    if env::var_os(MARK).is_some() {
+        return work();
+    }
+    if let Some(reason) = why_not() {
+        return skip(test, reason);
+    }
+    let this = env::current_exe().unwrap();
+    let status = Command::new("unshare")
+        .args(["--mount".as_ref(), this.as_os_str()])
+        .args(["--exact", test, "--nocapture"])
+        .env(MARK, "1")
+        .env("PATH", PATH)
+        .stdout(Stdio::null())
+        .status();
+    assert!(status.unwrap().success(), "{test} failed in its own mount namespace");
+}
+
+/// Says why a test is skipped, past the harness that would keep it to itself.
+pub(crate) fn skip(test: &str, reason: &str) {
+    let line = format!("skipped {test}: {reason}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+}
+
+fn why_not() -> Option<&'static str> {
+    if !rustix::process::getuid().is_root() {
+        return Some("mounting needs root");
+    }
+    let tries = Command::new("unshare")
+        .args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+        .env("PATH", PATH)
+        .output();
+    match tries {
+        Ok(output) if output.status.success() => None,
+        _ => Some("`unshare --mount` and `mount` do not work here"),
+    }
+}
+
+/// Runs a program of the system and says whether it ended well.
+pub(crate) fn tool<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> bool {
+    tool_says(program, args).0 == Some(0)
+}
+
+/// Runs a program of the system; its exit code and what it said.
+pub(crate) fn tool_says<S: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+) -> (Option<i32>, String) {
+    match Command::new(program).args(args).env("PATH", PATH).output() {
+        Ok(output) => {
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+        }
+        Err(error) => (None, error.to_string()),
+    }
+}
+
+/// Mounts an empty file system of so many bytes that lives in memory.
+pub(crate) fn mount_memory(point: &Path, kibibytes: u64) {
+    fs_err::create_dir_all(point).unwrap();
+    let options = format!("size={kibibytes}k");
+    let args = ["-t", "tmpfs", "-o", &options, "none"].map(OsStr::new);
+    assert!(tool("mount", args.into_iter().chain([point.as_os_str()])));
+}

@@ -1,0 +1,146 @@
+//! A folder for one test, and the binary that works in it.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    time::{Duration, SystemTime},
+};
+
+use crate::versions;
+
+/// Longer than any temporary file is left alone.
+const AGES: Duration = Duration::from_secs(7 * 3600);
+
+/// A folder of its own, in memory where there is such a place: being killed
+/// is about moments, not about disks.
+pub(crate) fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    match tempfile::tempdir_in(memory) {
+        Ok(folder) => folder,
+        Err(_) => tempfile::tempdir().unwrap(),
+    }
+}
+
+/// The binary on the store `store`, with its output piped.
+pub(crate) fn snap(store: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
+    let vars = [("SNAP_AUTHOR", "ann"), ("SNAP_HOST", "box"), ("TZ", "UTC"), ("TERM", "dumb")];
+    command.env_clear().envs(vars).arg("--store").arg(store);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command that must end well and returns its stdout.
+#[track_caller]
+pub(crate) fn well(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, stderr(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a command that must fail with `code` and returns its stderr.
+#[track_caller]
+pub(crate) fn fails(command: &mut Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", stderr(&output));
+    stderr(&output)
+}
+
+/// What was said on stderr.
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The id that a commit printed, if it got that far.
+pub(crate) fn printed_id(stdout: &[u8]) -> Option<String> {
+    let line = std::str::from_utf8(stdout).unwrap().strip_suffix('\n')?;
+    assert!(line.len() == 64 && line.bytes().all(|b| b.is_ascii_hexdigit()), "{line}");
+    Some(line.to_owned())
+}
+
+/// Waits until a commit prints its id; `None` when it ends without.
+pub(crate) fn await_id(child: &mut Child) -> Option<String> {
+    let mut line = Vec::new();
+    let mut out: BufReader<ChildStdout> = BufReader::new(child.stdout.take().unwrap());
+    out.read_until(b'\n', &mut line).unwrap();
+    printed_id(&line)
+}
+
+/// Ends a process without asking and returns what it said on stderr.
+pub(crate) fn kill(mut child: Child) -> String {
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut text = Vec::new();
+    child.stderr.take().unwrap().read_to_end(&mut text).unwrap();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A listed commit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Listed {
+    /// Its id.
+    pub(crate) id: String,
+    /// Its message.
+    pub(crate) message: String,
+}
+
+/// The commits of a branch, newest first.
+#[track_caller]
+pub(crate) fn log(store: &Path, branch: &str) -> Vec<Listed> {
+    let text = well(snap(store).args(["--json", "log", branch]));
+    text.lines()
+        .map(|line| {
+            let commit: BTreeMap<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+            let text = |key: &str| commit[key].as_str().unwrap().to_owned();
+            Listed { id: text("id"), message: text("message") }
+        })
+        .collect()
+}
+
+/// Restores a commit that [`versions`] made and checks it.
+#[track_caller]
+pub(crate) fn restores(store: &Path, commit: &Listed) {
+    let target = folder();
+    well(snap(store).args(["restore", &commit.id]).arg(target.path()));
+    versions::check(target.path(), &commit.message);
+}
+
+/// Names of what lies in the store's folder for temporary files.
+pub(crate) fn left_over(store: &Path) -> Vec<String> {
+    names(&store.join("tmp"))
+}
+
+/// Names in a folder.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let names = fs_err::read_dir(folder).unwrap();
+    names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Makes temporary files look as if their owners had been gone for long.
+pub(crate) fn age_left_over(store: &Path) {
+    let long_ago = SystemTime::now() - AGES;
+    for name in left_over(store) {
+        let path = store.join("tmp").join(name);
+        let file = fs_err::File::options().write(true).open(path).unwrap();
+        file.file().set_modified(long_ago).unwrap();
+    }
+}
+
+/// Files below a folder that a restore has not given their names yet.
+pub(crate) fn drafts(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs_err::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_name().as_encoded_bytes().starts_with(b".snap-tmp-") {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
+}

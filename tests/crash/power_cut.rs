@@ -1,0 +1,210 @@
+//! Power cuts: a file system is shut down without flushing its journal, right
+//! after an id was printed or at any other moment, and mounted again.
+//!
+//! This loses the page cache and what the journal has not committed. It does
+//! not model torn sectors or disks that lie about their caches.
+//!
+//! One of the few places with `unsafe`: the shutdown is an ioctl of ext4 that
+//! no safe wrapper has. It takes a pointer to a u32 that outlives the call,
+//! and touches no memory of this process.
+#![expect(unsafe_code, reason = "an ioctl without a wrapper; see the header")]
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use snap_testkit::rng::Rng;
+
+use crate::{
+    mounts::{in_own_mounts, skip, tool, tool_says},
+    place::{await_id, folder, kill, log, printed_id, restores, snap, stderr, well},
+    versions,
+};
+
+/// `EXT4_IOC_SHUTDOWN`.
+const SHUTDOWN: Opcode = opcode::read::<u32>(b'X', 125);
+
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: what is not in the journal is lost.
+const WITHOUT_JOURNAL: u32 = 2;
+
+const IMAGE_BYTES: u64 = 96 << 20;
+
+/// Cuts right after an id was printed.
+const CUTS_AFTER_IDS: u64 = 24;
+
+/// Cuts at any moment of a commit or of merging packs.
+const CUTS_ANYWHERE: u64 = 30;
+
+/// Every so many cuts a new store is begun, so that making one is tested, too.
+const STORE_EVERY: u64 = 10;
+
+/// An ext4 file system in a file.
+struct Disk {
+    image: PathBuf,
+    point: PathBuf,
+}
+
+impl Disk {
+    /// Makes and mounts one; `None` where loop devices do not work.
+    fn new(place: &Path) -> Option<Self> {
+        let disk = Self { image: place.join("image"), point: place.join("disk") };
+        fs_err::create_dir(&disk.point).unwrap();
+        fs_err::File::create(&disk.image).unwrap().set_len(IMAGE_BYTES).unwrap();
+        let made = tool("mkfs.ext4", [OsStr::new("-q"), OsStr::new("-F"), disk.image.as_os_str()]);
+        (made && disk.mount()).then_some(disk)
+    }
+
+    fn mount(&self) -> bool {
+        let options = ["-o", "loop"].map(OsStr::new);
+        tool("mount", options.into_iter().chain([self.image.as_os_str(), self.point.as_os_str()]))
+    }
+
+    /// Cuts the power.
+    fn cut(&self) {
+        let folder = fs_err::File::open(&self.point).unwrap();
+        // SAFETY: the opcode takes a pointer to a u32, which is what it gets.
+        let cut = unsafe { ioctl(&folder, Setter::<SHUTDOWN, u32>::new(WITHOUT_JOURNAL)) };
+        cut.unwrap();
+    }
+
+    /// What happens when the machine starts again.
+    fn start_again(&self) {
+        assert!(tool("umount", [&self.point]));
+        // Replays the journal. 1 means that files without a name were cleared
+        // up, 4 and more that the file system is damaged.
+        let check = ["-f", "-p"].map(OsStr::new).into_iter().chain([self.image.as_os_str()]);
+        let (code, said) = tool_says("e2fsck", check);
+        assert!(matches!(code, Some(0 | 1)), "e2fsck: {code:?}\n{said}");
+        assert!(self.mount());
+    }
+}
+
+/// A disk with a store, a line of versions, and what was acknowledged.
+struct Scene {
+    disk: Disk,
+    work: PathBuf,
+    stores: u64,
+    number: u64,
+    acknowledged: BTreeSet<String>,
+}
+
+impl Scene {
+    fn new(disk: Disk, work: PathBuf) -> Self {
+        Self { disk, work, stores: 0, number: 0, acknowledged: BTreeSet::new() }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.disk.point.join(format!("store{}", self.stores))
+    }
+
+    fn begin_another_store(&mut self) {
+        if self.stores > 0 {
+            fs_err::remove_dir_all(self.store()).unwrap();
+        }
+        self.stores += 1;
+        self.acknowledged.clear();
+        well(snap(&self.store()).arg("init"));
+    }
+
+    fn commit(&mut self) -> std::process::Command {
+        self.number += 1;
+        let message = format!("main {}", self.number);
+        versions::write(&self.work, &message);
+        let mut command = snap(&self.store());
+        command.args(["commit", "-m", &message]).arg(&self.work);
+        command
+    }
+
+    fn check(&self) {
+        let store = self.store();
+        if self.acknowledged.is_empty() && !store.join("refs/heads/main").exists() {
+            return;
+        }
+        let listed = log(&store, "main");
+        let ids: BTreeSet<String> = listed.iter().map(|commit| commit.id.clone()).collect();
+        let lost: Vec<_> = self.acknowledged.difference(&ids).collect();
+        assert!(lost.is_empty(), "acknowledged, but not listed: {lost:?}");
+        listed.iter().for_each(|commit| restores(&store, commit));
+        well(snap(&store).args(["verify", "--data"]));
+    }
+}
+
+/// Calls `work` with a disk whose power can be cut.
+fn with_disk(test: &str, work: impl FnOnce(Scene)) {
+    let test = format!("power_cut::{test}");
+    in_own_mounts(&test, || {
+        let place = folder();
+        let Some(disk) = Disk::new(place.path()) else {
+            return skip(&test, "an ext4 image cannot be mounted here (mkfs.ext4, loop devices)");
+        };
+        work(Scene::new(disk, place.path().join("work")));
+    });
+}
+
+/// Without this the tests below would prove nothing.
+#[test]
+fn a_cut_loses_what_was_not_synced() {
+    with_disk("a_cut_loses_what_was_not_synced", |scene| {
+        let file = scene.disk.point.join("file");
+        fs_err::write(&file, "not synced").unwrap();
+        scene.disk.cut();
+        scene.disk.start_again();
+        assert!(!file.exists() || fs_err::read(&file).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut() {
+    with_disk("what_was_acknowledged_survives_a_power_cut", |mut scene| {
+        for cuts in 0..CUTS_AFTER_IDS {
+            if cuts % STORE_EVERY == 0 {
+                scene.begin_another_store();
+            }
+            let mut child = scene.commit().spawn().unwrap();
+            let id = await_id(&mut child);
+            scene.disk.cut();
+            let said = kill(child);
+            assert!(id.is_some(), "ended without an id: {said}");
+            scene.acknowledged.extend(id);
+            scene.disk.start_again();
+            scene.check();
+        }
+    });
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists() {
+    let test = "a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists";
+    with_disk(test, |mut scene| {
+        let mut rng = Rng::new(2031);
+        let mut longest = Duration::ZERO;
+        for cuts in 0..CUTS_ANYWHERE {
+            if cuts % STORE_EVERY == 0 {
+                scene.begin_another_store();
+                // Enough packs that merging them is due again and again.
+                for _ in 0..7 {
+                    let start = Instant::now();
+                    let id = printed_id(well(&mut scene.commit()).as_bytes());
+                    scene.acknowledged.extend(id);
+                    longest = longest.max(start.elapsed());
+                }
+            }
+            let mut command = scene.commit();
+            let mut child = command.spawn().unwrap();
+            thread::sleep(longest.mul_f64(1.5 * rng.unit()));
+            scene.disk.cut();
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            let id = printed_id(&output.stdout);
+            assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+            scene.acknowledged.extend(id);
+            scene.disk.start_again();
+            scene.check();
+        }
+    });
+}

@@ -1,0 +1,69 @@
+//! A store on a disk that cannot be written: everything but writing works.
+
+use std::{ffi::OsStr, path::Path};
+
+use crate::{
+    mounts::{in_own_mounts, tool},
+    place::{fails, folder, left_over, log, names, restores, snap, well},
+    versions,
+};
+
+#[test]
+fn a_read_only_store_is_read_and_a_commit_says_why_not() {
+    in_own_mounts("read_only::a_read_only_store_is_read_and_a_commit_says_why_not", || {
+        let place = folder();
+        let (store, work) = (place.path().join("store"), place.path().join("work"));
+        well(snap(&store).arg("init"));
+        for number in 1..=3 {
+            let message = format!("main {number}");
+            versions::write(&work, &message);
+            well(snap(&store).args(["commit", "-m", &message]).arg(&work));
+        }
+        seal(&store);
+        is_read(&store);
+        is_not_written(&store, &work);
+    });
+}
+
+#[test]
+fn a_read_only_store_without_its_index_is_read_all_the_same() {
+    in_own_mounts("read_only::a_read_only_store_without_its_index_is_read_all_the_same", || {
+        let place = folder();
+        let (store, work) = (place.path().join("store"), place.path().join("work"));
+        well(snap(&store).arg("init"));
+        versions::write(&work, "main 1");
+        well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
+        for derived in ["index", "cache", "tmp"] {
+            fs_err::remove_dir_all(store.join(derived)).unwrap();
+        }
+        seal(&store);
+        is_read(&store);
+    });
+}
+
+/// Makes a folder read-only in a way that root cannot pass over.
+fn seal(store: &Path) {
+    let path = store.as_os_str();
+    assert!(tool("mount", [OsStr::new("--bind"), path, path]));
+    assert!(tool("mount", [OsStr::new("-o"), OsStr::new("remount,ro,bind"), path]));
+}
+
+fn is_read(store: &Path) {
+    let commits = log(store, "HEAD");
+    assert!(!commits.is_empty());
+    commits.iter().for_each(|commit| restores(store, commit));
+    well(snap(store).args(["ls", "-R", "latest"]));
+    well(snap(store).args(["cat", "latest:large"]));
+    well(snap(store).arg("branch"));
+    well(snap(store).args(["verify", "--data"]));
+}
+
+fn is_not_written(store: &Path, work: &Path) {
+    let before = (names(&store.join("objects")), log(store, "HEAD"));
+    versions::write(work, "main 4");
+    let said = fails(snap(store).arg("commit").arg(work), 1);
+    assert!(said.contains("Read-only file system"), "{said}");
+    assert!(said.contains("hint: the disk is read-only"), "{said}");
+    assert_eq!((names(&store.join("objects")), log(store, "HEAD")), before);
+    assert_eq!(left_over(store), [""; 0]);
+}
