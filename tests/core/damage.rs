@@ -103,6 +103,8 @@ fn a_flipped_bit_anywhere_in_a_pack_is_found_and_the_pack_named() {
     let whole = fs_err::read(path).unwrap();
     let store = victim.store();
     assert_eq!(victim.errors(&open(&store)).len(), 0);
+    let index = victim.scratch.path("index");
+    crate::scratch::copy(&store.join("index"), &index);
     let mut unreadable = 0;
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
@@ -110,7 +112,9 @@ fn a_flipped_bit_anywhere_in_a_pack_is_found_and_the_pack_named() {
         fs_err::write(path, &bytes).unwrap();
         let told = format!("byte {at} of {}", whole.len());
 
-        // With the index that is there: right bytes, or an error with a name.
+        // With the index that was there: right bytes, or an error with a name.
+        drop_index(&store);
+        crate::scratch::copy(&index, &store.join("index"));
         let repo = open(&store);
         for error in victim.errors(&repo) {
             assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported), "{told}: {error}");
@@ -435,6 +439,10 @@ fn what_is_no_pack_in_objects_does_not_keep_the_store_from_opening() {
     fs_err::write(objects.join("ab".repeat(32)), "not a pack either").unwrap();
     fs_err::write(objects.join("cd".repeat(32)), "").unwrap();
     fs_err::create_dir(objects.join("ef".repeat(32))).unwrap();
+    fs_err::os::unix::fs::symlink(".", objects.join("0123".repeat(16))).unwrap();
+    let fifo = objects.join("4567".repeat(16));
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let repo = scratch.repo();
     assert_eq!(check(&repo), Ok(1));
     assert_eq!(repo.store().unreadable_packs().len(), 3);

@@ -5,3 +5,4 @@ mod restore_hostile;
 mod restore_speed;
 mod concurrency;
 mod scratch;
+mod fuzz_replay;

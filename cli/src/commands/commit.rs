@@ -132,6 +132,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
     let options = options(args, repo.config(), cx)?;
     let progress = cx.progress();
     let outcome = commit::run(&repo, source(args, &repo, cx)?, &options, &progress)?;
+    progress.clear();
     tell(&outcome, &repo, cx)?;
     if outcome.created
         && let Err(error) = tidy::run(&repo, &progress)

@@ -11,6 +11,7 @@ use std::{
 use rustix::fs::Stat;
 use serde::Serialize;
 use snap_core::{
+    base::id::BlobId,
     disk::Disk,
     local::{owners::Ids, scan::FileStat, stat_cache::StatCache},
     ops::restore::{self, Change, Existing, Extras, Mode, Outcome, Ownership, What},
@@ -103,7 +104,15 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     let cache = StatCache::open(&repo.dir().join("cache"), Disk::default());
-    let known = |stat: &Stat| Some(cache.file(&FileStat::from_raw(stat)?)?.id);
+    let known = |stat: &Stat| Some(cache.file(&FileStat::from_raw(stat)?, None)?.id);
+    // What is restored elsewhere may still be there, unchanged, where it came
+    // from; a file system with reflinks then shares its blocks.
+    let original = repo.project().map(|project| project.join(&place));
+    let holder = |path: &Path, id: &BlobId| {
+        let original = original.as_ref()?.join(path);
+        let stat = FileStat::of_path(&original).ok()?;
+        (cache.file(&stat, None)?.id == *id).then_some(original)
+    };
     let options = restore::Options {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
         extras: if args.delete { Extras::Delete } else { Extras::Keep },
@@ -113,6 +122,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         ids: if args.numeric_ids { Ids::Numeric } else { Ids::ByName },
         ownership: if args.no_owner { Ownership::Leave } else { Ownership::Apply },
         known: Some(&known),
+        holder: Some(&holder),
         on_change: Some(&on_change),
         ..restore::Options::default()
     };

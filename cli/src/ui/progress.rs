@@ -48,6 +48,14 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// Takes the bar away, before something else is printed.
+    pub(crate) fn clear(&self) {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+    }
+
     fn draw(&self) {
         let next = self.next_draw.load(Ordering::Relaxed);
         if next == u64::MAX {
@@ -63,7 +71,12 @@ impl<'a> Progress<'a> {
             if bar.is_hidden() {
                 bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             }
-            bar.set_position(self.units.load(Ordering::Relaxed));
+            let units = self.units.load(Ordering::Relaxed);
+            // A total may be a guess.
+            if bar.length().is_some_and(|length| length < units) {
+                bar.set_length(units);
+            }
+            bar.set_position(units);
             let files = self.files.load(Ordering::Relaxed);
             if files > 0 {
                 bar.set_message(super::size::count(files, "file"));
@@ -137,10 +150,7 @@ impl Observer for Progress<'_> {
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
-        }
+        self.clear();
     }
 }
 

@@ -10,7 +10,8 @@ use std::path::Path;
 pub enum Phase {
     /// Rebuilding the index from packs; counts packs.
     Index,
-    /// Reading the files to be committed; counts bytes.
+    /// Reading the files to be committed, or proving them unchanged; counts
+    /// bytes. The total is that of the commit before, so it may be exceeded.
     Commit,
     /// Merging small packs; counts bytes.
     Compact,

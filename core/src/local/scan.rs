@@ -117,6 +117,14 @@ impl FileStat {
         known(&statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
+    /// The stat of a path; a symlink at its end is not followed.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of_path(path: &std::path::Path) -> io::Result<Self> {
+        Self::of_name(rustix::fs::CWD.as_fd(), path.as_os_str())
+    }
+
     /// Whether content and attributes are surely the same as when `other` was
     /// taken of the same file.
     pub fn same_state(&self, other: &Self) -> bool {

@@ -7,24 +7,29 @@
 //! table is thrown away.
 //!
 //! A file is trusted only when size, mtime and ctime are those that were
-//! recorded, and recorded only when both times were safely in the past at the
+//! recorded. Renaming a file changes its ctime and nothing else; so when it
+//! has another name or folder than it had, size and mtime suffice, and what is
+//! then trusted is recorded under its new name and ctime. It is recorded only when both times were safely in the past at the
 //! moment the file was read: a file that changes twice within one tick of the
 //! file system's clock looks the same after the second time (git calls it
 //! racily clean).
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
-//! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, flags u64 (bit 0: has xattrs, bit 1: has holes) |
+//! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place) |
 //! | folder | 112   | inode u64, device u64 (the key), listing hash 16, full hash 16, tree id 32, files, folders, others, bytes: 4 × u64 |
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+
+use twox_hash::XxHash3_64;
 
 use crate::{
     base::{
@@ -76,6 +81,30 @@ pub struct KnownFile {
     pub sparse: bool,
 }
 
+impl KnownFile {
+    fn flags(&self) -> u64 {
+        u64::from(self.xattrs) | u64::from(self.sparse) << 1
+    }
+}
+
+/// Bits of a file record's last field that are flags.
+const FLAGS: u64 = 3;
+
+const SIZE_AND_MTIME: Range<usize> = KEY_BYTES..32;
+const CTIME: Range<usize> = 32..40;
+
+/// Folder and name of a file, as a hash: to tell whether it was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u64);
+
+impl Place {
+    /// The place of `name` in the folder with this stat.
+    pub fn new(folder: &FileStat, name: &[u8]) -> Self {
+        let seed = folder.inode ^ folder.device.rotate_left(32);
+        Self(XxHash3_64::oneshot_with_seed(seed, name) & !FLAGS)
+    }
+}
+
 /// What is known about a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFolder {
@@ -122,26 +151,34 @@ impl StatCache {
         }
     }
 
-    /// What is known about a file with this stat.
-    pub fn file(&self, stat: &FileStat) -> Option<KnownFile> {
+    /// What is known about a file with this stat, which is at `place`; without
+    /// a place it is not taken for one that was moved.
+    pub fn file(&self, stat: &FileStat, place: Option<Place>) -> Option<KnownFile> {
         let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
         let record = self.files.find(&wanted[..KEY_BYTES])?;
-        if record[KEY_BYTES..40] != wanted[KEY_BYTES..40] {
+        let same = |range: Range<usize>| record[range.clone()] == wanted[range];
+        let last = u64::from_le_bytes(array(&record[72..]));
+        let moved = place.filter(|place| last & !FLAGS != place.0);
+        if !same(SIZE_AND_MTIME) || !(same(CTIME) || moved.is_some()) {
             return None;
         }
-        let flags = record[72];
-        Some(KnownFile {
-            id: BlobId::from_bytes(array(&record[40..72])),
-            xattrs: flags & 1 != 0,
-            sparse: flags & 2 != 0,
-        })
+        let id = BlobId::from_bytes(array(&record[40..72]));
+        // Of a file that was moved the attributes may have changed as well.
+        let known = KnownFile { id, xattrs: last & 1 != 0 || moved.is_some(), sparse: last & 2 != 0 };
+        if let Some(place) = moved {
+            // Its mtime is settled already, and a write would change that.
+            self.files.add(&self.dir, &self.disk, file_record(stat, &id, known.flags() | place.0)?);
+        }
+        Some(known)
     }
 
     /// Remembers a file that was read from `read_at` on and had this stat
     /// before and after. Does nothing when its times are too recent.
-    pub fn add_file(&self, stat: &FileStat, known: &KnownFile, read_at: Time) {
-        let flags = u64::from(known.xattrs) | u64::from(known.sparse) << 1;
-        if is_settled(stat, read_at) && let Some(record) = file_record(stat, &known.id, flags) {
+    pub fn add_file(&self, stat: &FileStat, place: Place, known: &KnownFile, read_at: Time) {
+        if !is_settled(stat, read_at) {
+            return;
+        }
+        if let Some(record) = file_record(stat, &known.id, known.flags() | place.0) {
             self.files.add(&self.dir, &self.disk, record);
         }
     }
@@ -403,6 +440,7 @@ mod tests {
         (dir, cache)
     }
 
+    const HERE: Place = Place(4);
     const OLD: Time = Time { secs: 1000, nanos: 1 };
     const NOW: Time = Time { secs: 2000, nanos: 0 };
 
@@ -412,16 +450,16 @@ mod tests {
         let known = KnownFile { id: BlobId::of(b"x"), xattrs: true, sparse: false };
         for inode in 0..500 {
             let stats = StatCache::open(&cache, Disk::default());
-            stats.add_file(&stat(inode, OLD), &known, NOW);
+            stats.add_file(&stat(inode, OLD), HERE, &known, NOW);
             stats.save().unwrap();
         }
         assert!(fs_err::read_dir(&cache).unwrap().count() < 12);
         let stats = StatCache::open(&cache, Disk::default());
-        assert!((0..500).all(|inode| stats.file(&stat(inode, OLD)) == Some(known)));
-        assert_eq!(stats.file(&stat(7, OLD.successor())), None);
-        assert_eq!(stats.file(&FileStat { size: 11, ..stat(7, OLD) }), None);
-        assert_eq!(stats.file(&FileStat { device: 2, ..stat(7, OLD) }), None);
-        assert_eq!(stats.file(&stat(501, OLD)), None);
+        assert!((0..500).all(|inode| stats.file(&stat(inode, OLD), Some(HERE)) == Some(known)));
+        assert_eq!(stats.file(&stat(7, OLD.successor()), Some(HERE)), None);
+        assert_eq!(stats.file(&FileStat { size: 11, ..stat(7, OLD) }, Some(HERE)), None);
+        assert_eq!(stats.file(&FileStat { device: 2, ..stat(7, OLD) }, Some(HERE)), None);
+        assert_eq!(stats.file(&stat(501, OLD), Some(HERE)), None);
     }
 
     #[test]
@@ -438,9 +476,9 @@ mod tests {
 
         let (_dir, cache) = store();
         let stats = StatCache::open(&cache, Disk::default());
-        stats.add_file(&stat(1, OLD), &known, soon);
+        stats.add_file(&stat(1, OLD), HERE, &known, soon);
         stats.save().unwrap();
-        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD)), None);
+        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD), Some(HERE)), None);
     }
 
     #[test]
@@ -449,20 +487,41 @@ mod tests {
         let record = |id: &[u8], mtime| {
             let stats = StatCache::open(&cache, Disk::default());
             let known = KnownFile { id: BlobId::of(id), xattrs: false, sparse: true };
-            stats.add_file(&stat(1, mtime), &known, NOW);
+            stats.add_file(&stat(1, mtime), HERE, &known, NOW);
             stats.save().unwrap();
         };
         record(b"first", OLD);
         record(b"second", OLD.successor());
         let stats = StatCache::open(&cache, Disk::default());
-        assert_eq!(stats.file(&stat(1, OLD)), None);
-        assert_eq!(stats.file(&stat(1, OLD.successor())).map(|f| f.id), Some(BlobId::of(b"second")));
+        assert_eq!(stats.file(&stat(1, OLD), Some(HERE)), None);
+        assert_eq!(stats.file(&stat(1, OLD.successor()), Some(HERE)).map(|f| f.id), Some(BlobId::of(b"second")));
 
         for path in table_files(&cache, "files").into_values() {
             let mut bytes = fs_err::read(&path).unwrap();
             bytes[4096 + 40] ^= 1;
             fs_err::write(&path, bytes).unwrap();
         }
-        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD.successor())), None);
+        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD.successor()), Some(HERE)), None);
+    }
+
+    #[test]
+    fn a_file_that_was_only_moved_is_known_until_it_changes_again() {
+        let (_dir, cache) = store();
+        let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+        let stats = StatCache::open(&cache, Disk::default());
+        stats.add_file(&stat(1, OLD), HERE, &known, NOW);
+        stats.save().unwrap();
+
+        let touched = FileStat { ctime: NOW, ..stat(1, OLD) };
+        let stats = StatCache::open(&cache, Disk::default());
+        assert_eq!(stats.file(&touched, Some(HERE)), None);
+        let there = Place(8);
+        assert_eq!(stats.file(&touched, Some(there)).map(|file| (file.id, file.xattrs)), Some((known.id, true)));
+        assert_eq!(stats.file(&FileStat { mtime: NOW, ..touched }, Some(there)), None);
+        stats.save().unwrap();
+
+        let stats = StatCache::open(&cache, Disk::default());
+        assert!(stats.file(&touched, Some(there)).is_some());
+        assert_eq!(stats.file(&FileStat { ctime: NOW.successor(), ..touched }, Some(there)), None);
     }
 }

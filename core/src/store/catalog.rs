@@ -139,6 +139,10 @@ impl Catalog {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
+            // Opening a pipe of such a name would hang.
+            if !entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_symlink()) {
+                continue;
+            }
             match known.get(&id) {
                 Some(&number) => {
                     catalog.numbers.insert(id, number);
@@ -208,8 +212,9 @@ impl Catalog {
                     self.add_records(layout, disk, id, records);
                     repair.packs += usize::from(!fresh);
                 }
-                Err(error @ (StoreError::Gone { .. } | StoreError::Io(_))) => return Err(error),
-                // Said by whoever misses an object of it, and by verify.
+                Err(error @ StoreError::Gone { .. }) => return Err(error),
+                // One bad pack must not keep anybody from the others. Said by
+                // whoever misses an object of it, and by verify.
                 Err(error) => self.unreadable.push(Arc::new(error)),
             }
             observer.advance(1, 0);

@@ -6,8 +6,8 @@
 //! merged, and there are never more than seven packs of a class.
 //!
 //! Full frames are copied as they are, small ones are filled up. Either way
-//! every object is checked against its id first: damage is reported and stays
-//! where it is. The new pack is durable and indexed before the old ones go;
+//! every object is checked against its id first: a damaged pack is reported and
+//! stays where it is, and the others are merged without it. The new pack is durable and indexed before the old ones go;
 //! a reader that finds one gone lists again.
 
 use crate::{
@@ -51,10 +51,11 @@ pub struct Outcome {
 /// process is at it.
 ///
 /// # Errors
-/// [`StoreError`]; the store is as it was, or has some objects twice.
+/// [`StoreError`]; the store is as it was, or has some objects twice. A damaged
+/// pack is reported after all others have been merged.
 pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome, StoreError> {
     let mut outcome = Outcome::default();
-    if full_class(&sizes(store)).is_none() {
+    if full_class(&sizes(store, &[])).is_none() {
         return Ok(outcome);
     }
     let path = store.dir().join("compact.lock");
@@ -65,21 +66,34 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
     }
     // Somebody may have merged while we came here.
     store.refresh()?;
-    while let Some(packs) = full_class(&sizes(store)) {
+    let (mut damaged, mut failure) = (Vec::new(), None);
+    while let Some(packs) = full_class(&sizes(store, &damaged)) {
         if observer.cancelled() {
             break;
         }
-        outcome.merged += packs.len();
-        outcome.made += merge(store, level, &packs, observer)?;
+        match merge(store, level, &packs, observer) {
+            Ok(made) => {
+                outcome.merged += packs.len();
+                outcome.made += made;
+            }
+            Err(error) => match error.damaged_pack() {
+                Some(pack) if !damaged.contains(&pack) => {
+                    damaged.push(pack);
+                    failure.get_or_insert(error);
+                }
+                _ => return Err(error),
+            },
+        }
     }
-    Ok(outcome)
+    failure.map_or(Ok(outcome), Err)
 }
 
-/// The packs and their sizes, smallest first.
-fn sizes(store: &Store) -> Vec<(u64, PackId)> {
+/// The packs and their sizes, smallest first, but for some.
+fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
     let mut sizes: Vec<_> =
         store.packs().into_iter().filter_map(|id| size(&id).ok().map(|bytes| (bytes, id))).collect();
+    sizes.retain(|(_, id)| !without.contains(id));
     sizes.sort_unstable();
     sizes
 }

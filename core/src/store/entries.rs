@@ -2,12 +2,13 @@
 
 use crate::{
     base::{
-        id::{ObjectId, TreeId},
+        id::TreeId,
         limits,
+        name::EntryName,
     },
     format::{
         pack::ObjectKind,
-        tree::{Entry, Node},
+        tree::{Child, Entry, Node},
         wire::FormatError,
     },
     store::{Store, StoreError},
@@ -17,37 +18,58 @@ use crate::{
 #[derive(Debug)]
 pub struct Entries<'s> {
     store: &'s Store,
+    /// The topmost node, until it is read.
+    top: Option<TreeId>,
     /// Nodes still to be read, the next one last, each with the level it must
     /// have: one below its parent's, so that no chain of nodes is endless.
-    nodes: Vec<(TreeId, Option<u8>)>,
+    nodes: Vec<(Child, u8)>,
     leaf: std::vec::IntoIter<Entry>,
+    last: Option<EntryName>,
 }
 
 impl<'s> Entries<'s> {
     /// The entries of `tree`.
     pub fn of(store: &'s Store, tree: TreeId) -> Self {
-        Self { store, nodes: vec![(tree, None)], leaf: Vec::new().into_iter() }
+        let leaf = Vec::new().into_iter();
+        Self { store, top: Some(tree), nodes: Vec::new(), leaf, last: None }
     }
 
-    fn next_leaf(&mut self, id: TreeId, level: Option<u8>) -> Result<(), StoreError> {
-        match self.store.tree(&id)? {
-            Node::Leaf { entries, .. } if level.is_none_or(|level| level == 0) => {
+    /// Reads the next node; `None` when there is none.
+    fn step(&mut self) -> Result<Option<()>, StoreError> {
+        let (id, node) = if let Some(id) = self.top.take() {
+            (id, self.store.tree(&id)?)
+        } else if let Some((Child { first, id }, level)) = self.nodes.pop() {
+            let node = self.store.tree(&id)?;
+            if node.level() != level {
+                return Err(broken(id, "tree level"));
+            }
+            if node.first() != Some(&first) {
+                return Err(broken(id, "first name of a tree node"));
+            }
+            (id, node)
+        } else {
+            return Ok(None);
+        };
+        match node {
+            Node::Leaf { entries, .. } => {
+                let first = entries.first().map(|entry| &entry.name);
+                if first.is_some() && first <= self.last.as_ref() {
+                    return Err(broken(id, "order of leaves"));
+                }
+                self.last = entries.last().map(|entry| entry.name.clone());
                 self.leaf = entries.into_iter();
-                Ok(())
             }
-            Node::Inner { level: own, children, .. } if level.is_none_or(|level| level == own) => {
-                let below = children.iter().rev().map(|child| (child.id, Some(own - 1)));
-                self.nodes.extend(below);
-                Ok(())
+            Node::Inner { level, children, .. } => {
+                self.nodes.extend(children.into_iter().rev().map(|child| (child, level - 1)));
             }
-            _ => Err(wrong_level(id.object())),
         }
+        Ok(Some(()))
     }
 }
 
-fn wrong_level(id: ObjectId) -> StoreError {
-    let source = FormatError::Invalid { what: "tree level", at: 1 };
-    StoreError::Object { id, kind: ObjectKind::Tree, source }
+fn broken(id: TreeId, what: &'static str) -> StoreError {
+    let source = FormatError::Invalid { what, at: 1 };
+    StoreError::Object { id: id.object(), kind: ObjectKind::Tree, source }
 }
 
 impl Iterator for Entries<'_> {
@@ -58,11 +80,13 @@ impl Iterator for Entries<'_> {
             if let Some(entry) = self.leaf.next() {
                 return Some(Ok(entry));
             }
-            let (id, level) = self.nodes.pop()?;
             debug_assert!(self.nodes.len() <= limits::TREE_NODE_ENTRIES * usize::from(limits::TREE_NODE_LEVELS));
-            if let Err(error) = self.next_leaf(id, level) {
-                self.nodes.clear();
-                return Some(Err(error));
+            match self.step() {
+                Ok(step) => step?,
+                Err(error) => {
+                    self.nodes.clear();
+                    return Some(Err(error));
+                }
             }
         }
     }

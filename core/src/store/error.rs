@@ -107,6 +107,17 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The pack that is damaged, if it is one.
+    pub fn damaged_pack(&self) -> Option<PackId> {
+        match self {
+            Self::Damaged { pack, .. }
+            | Self::Format { pack, .. }
+            | Self::Frame { pack, .. }
+            | Self::Expand { pack, .. } => Some(*pack),
+            _ => None,
+        }
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {

@@ -211,19 +211,23 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the index cannot be read nor made again.
     pub fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+        self.healed(|catalog| find(catalog, id))
+    }
+
+    /// Asks the index. Where that comes upon damage, the segment is made again.
+    fn healed<T>(&self, ask: impl Fn(&Catalog) -> Result<T, TableError>) -> Result<T, StoreError> {
         for _ in 0..RETRIES {
-            let catalog = self.catalog();
-            match find(&catalog, id) {
+            match ask(&self.catalog()) {
                 Err(TableError::Damaged { path, .. }) => {
                     // Derived, so it is thrown away and made again.
                     let _ = fs_err::remove_file(&path);
                     lock(&self.repaired).damaged = true;
                     self.refresh()?;
                 }
-                found => return Ok(found?),
+                answer => return Ok(answer?),
             }
         }
-        Ok(find(&self.catalog(), id)?)
+        Ok(ask(&self.catalog())?)
     }
 
     /// Where an object is that should be there. When it is not found, packs
@@ -385,14 +389,17 @@ impl Store {
         high: &[u8; 32],
         limit: usize,
     ) -> Result<Vec<(ObjectId, ObjectKind)>, StoreError> {
-        let mut ids = Vec::new();
-        for segment in &self.catalog().segments {
-            let before = ids.len();
-            segment.between(low, high, &mut |id, place| {
-                ids.push((id, place.kind));
-                ids.len() - before < limit
-            })?;
-        }
+        let mut ids = self.healed(|catalog| {
+            let mut ids = Vec::new();
+            for segment in &catalog.segments {
+                let before = ids.len();
+                segment.between(low, high, &mut |id, place| {
+                    ids.push((id, place.kind));
+                    ids.len() - before < limit
+                })?;
+            }
+            Ok(ids)
+        })?;
         ids.sort_unstable();
         ids.dedup();
         ids.truncate(limit);

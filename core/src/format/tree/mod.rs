@@ -242,4 +242,22 @@ impl Node {
             Self::Leaf { totals, .. } | Self::Inner { totals, .. } => totals,
         }
     }
+
+    /// 0 for a leaf, else how far above leaves it is.
+    pub fn level(&self) -> u8 {
+        match self {
+            Self::Leaf { .. } => 0,
+            Self::Inner { level, .. } => *level,
+        }
+    }
+
+    /// The first entry name below, which the node above must have given.
+    /// Readers check it: otherwise one leaf could stand in many places, and a
+    /// few nodes amount to more entries than anybody can read.
+    pub fn first(&self) -> Option<&EntryName> {
+        match self {
+            Self::Leaf { entries, .. } => entries.first().map(|entry| &entry.name),
+            Self::Inner { children, .. } => children.first().map(|child| &child.first),
+        }
+    }
 }

@@ -20,6 +20,7 @@ use crate::{
     local::{
         attributes::{XattrTarget, read_xattrs},
         scan::{FileKind, FileStat, Listed, Listing},
+        stat_cache::Place,
     },
     ops::commit::{
         CommitError, Content,
@@ -90,7 +91,8 @@ fn short_hash(bytes: &[u8]) -> [u8; 16] {
 
 /// A file that the stat cache proves unchanged, and whose content is stored.
 pub(super) fn known_file(job: &Job<'_>, node: &Node, entry: &Listed) -> Result<Option<ReadFile>, StoreError> {
-    let Some(known) = job.cache.file(&entry.stat) else { return Ok(None) };
+    let place = Place::new(&node.stat, node.listing.name(entry));
+    let Some(known) = job.cache.file(&entry.stat, Some(place)) else { return Ok(None) };
     if !job.writer.contains(&known.id.object())? {
         return Ok(None);
     }

@@ -8,6 +8,7 @@
 
 use std::{
     cell::RefCell,
+    ffi::OsStr,
     fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -33,7 +34,7 @@ use crate::{
     local::{
         attributes::{XattrTarget, read_xattrs},
         scan::{FileKind, FileStat},
-        stat_cache::KnownFile,
+        stat_cache::{KnownFile, Place},
     },
     ops::commit::{
         CommitError, Content,
@@ -87,14 +88,14 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads the file `name` in `folder`, which had `stat` when it was listed.
+/// Reads the file of this name in a folder, which had `stat` when it was listed.
 ///
 /// A file that changes meanwhile is read again once. The second value says
 /// that it changed again: then what was read last is kept.
 pub(super) fn read(
     job: &Job<'_>,
-    folder: BorrowedFd<'_>,
-    name: &std::ffi::OsStr,
+    (folder, name): (BorrowedFd<'_>, &OsStr),
+    place: Place,
     stat: &FileStat,
 ) -> Result<(ReadFile, bool), Unread> {
     let mut before = *stat;
@@ -119,7 +120,7 @@ pub(super) fn read(
         let sparse = before.may_have_holes() && HoleReader::has_holes(fd.as_fd(), before.size);
         let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
         if steady {
-            job.cache.add_file(&after, &known, read_at);
+            job.cache.add_file(&after, place, &known, read_at);
         }
         let xattrs = job.content.keep(xattrs).into_boxed_slice();
         let stat = (after != *stat).then(|| Box::new(after));
@@ -130,7 +131,7 @@ pub(super) fn read(
 /// Who runs this; asked once, not for each file.
 static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
 
-fn open(folder: BorrowedFd<'_>, name: &std::ffi::OsStr, stat: &FileStat) -> io::Result<OwnedFd> {
+fn open(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::Result<OwnedFd> {
     // Without `NONBLOCK` a pipe that took the file's place would hang us.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if USER.is_root() || USER.as_raw() == stat.uid {

@@ -241,8 +241,9 @@ pub fn run(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Outcome, CommitError> {
-    observer.phase(Phase::Commit, None);
     let base = publish::Base::read(repo, options)?;
+    // The commit before is the best guess at how much there is.
+    observer.phase(Phase::Commit, base.total_bytes());
     let rules = Rules::new(options.ignore.clone(), own_place(repo))?;
     let cache = StatCache::open(&repo.dir().join("cache"), repo.disk().clone());
     let threads = options.jobs.unwrap_or_else(default_jobs);

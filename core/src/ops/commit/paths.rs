@@ -19,6 +19,7 @@ use crate::{
     local::{
         attributes::{XattrTarget, read_xattrs},
         scan::{FileKind, FileStat},
+        stat_cache::Place,
     },
     ops::commit::{
         CommitError, NamedPath, Root, encode,
@@ -150,7 +151,8 @@ fn single(
     let folder = openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(|e| error(e.into()))?;
     let own_name = path.file_name().unwrap_or(name.as_os_str());
     let (kind, stat, xattrs, sparse) = if stat.kind == FileKind::File {
-        match file::read(job, folder.as_fd(), own_name, stat) {
+        let place = Place::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
+        match file::read(job, (folder.as_fd(), own_name), place, stat) {
             Ok((read, changing)) => {
                 if changing {
                     count(&job.counts.changing, 1);

@@ -52,6 +52,11 @@ impl Base {
         self.tip.as_ref().map(|(_, commit)| commit.tree)
     }
 
+    /// Bytes of the files in the commit before.
+    pub(super) fn total_bytes(&self) -> Option<u64> {
+        self.tip.as_ref().map(|(_, commit)| commit.totals.bytes).filter(|bytes| *bytes > 0)
+    }
+
     fn is_same(&self, root: &Root) -> bool {
         self.tip.as_ref().is_some_and(|(_, commit)| {
             commit.tree == root.tree && same_root(commit.root.as_ref(), root.metadata.as_ref())

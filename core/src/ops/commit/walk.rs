@@ -32,7 +32,7 @@ use crate::{
     local::{
         ignore::{Rules, Scope},
         scan::{FileKind, FileStat, Listed, Listing},
-        stat_cache::{KnownFolder, is_settled},
+        stat_cache::{KnownFolder, Place, is_settled},
     },
     ops::commit::{
         CommitError, encode, file,
@@ -74,7 +74,7 @@ pub(super) struct Node {
     pub(super) slots: Mutex<Vec<Slot>>,
     /// Folders in it that are under way, and one for its own files.
     parts: AtomicUsize,
-    stat: FileStat,
+    pub(super) stat: FileStat,
     /// When it was listed.
     read_at: Time,
     pub(super) listing_hash: [u8; 16],
@@ -239,11 +239,7 @@ impl<'w> Walk<'w> {
 
     /// Reads the files of a folder that are not proven unchanged.
     fn read_files(&self, node: &Node) {
-        let (mut files, mut bytes) = (0, 0);
-        for entry in node.listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::File) {
-            files += 1;
-            bytes += entry.stat.size;
-        }
+        let (files, bytes) = files_in(&node.listing);
         if files == 0 {
             return;
         }
@@ -270,14 +266,18 @@ impl<'w> Walk<'w> {
         }
         let name = node.listing.name(entry);
         match encode::known_file(job, node, entry) {
-            Ok(Some(known)) => return Slot::File(known),
+            Ok(Some(known)) => {
+                job.observer.advance(known.size, 1);
+                return Slot::File(known);
+            }
             Ok(None) => {}
             Err(error) => {
                 job.fail(error.into());
                 return Slot::Skipped;
             }
         }
-        match file::read(job, node.fd.as_fd(), OsStr::from_bytes(name), &entry.stat) {
+        let place = Place::new(&node.stat, name);
+        match file::read(job, (node.fd.as_fd(), OsStr::from_bytes(name)), place, &entry.stat) {
             Ok((read, changing)) => {
                 if changing {
                     count(&job.counts.changing, 1);
@@ -337,8 +337,9 @@ impl<'w> Walk<'w> {
         let full = encode::full_hash(node);
         if let Some(known) = &node.known {
             if known.full == full {
-                let files = node.listing.entries.iter().filter(|e| e.stat.kind == FileKind::File);
-                count(&job.counts.unmodified, files.count() as u64);
+                let (files, bytes) = files_in(&node.listing);
+                count(&job.counts.unmodified, files);
+                job.observer.advance(bytes, files);
                 return Ok(Folder { id: known.tree, totals: known.totals });
             }
             // A folder below has changed; the files are in the stat cache.
@@ -395,6 +396,12 @@ impl Node {
     fn put(&self, slot: usize, what: Slot) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)[slot] = what;
     }
+}
+
+/// How many regular files a listing has, and their bytes.
+fn files_in(listing: &Listing) -> (u64, u64) {
+    let files = listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::File);
+    files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.stat.size))
 }
 
 /// Opens a folder by name, not through a symlink.

@@ -257,7 +257,7 @@ pub(super) fn clone_file(
     if task.size < CLONE_BYTES || job.clones.cannot.load(Ordering::Relaxed) {
         return Ok(false);
     }
-    let Some(source) = source(job, &task.id) else { return Ok(false) };
+    let Some(source) = source(job, task) else { return Ok(false) };
     let Ok(stat) = fstat(&source) else { return Ok(false) };
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !is_file || u64::try_from(stat.st_size) != Ok(task.size) {
@@ -283,11 +283,11 @@ pub(super) fn clone_file(
 }
 
 /// An open file that should have the content.
-fn source(job: &Job<'_>, id: &BlobId) -> Option<OwnedFd> {
-    if let (Some((folder, name)), Some(root)) = (job.clones.find(id), job.root()) {
+fn source(job: &Job<'_>, task: &FileTask) -> Option<OwnedFd> {
+    if let (Some((folder, name)), Some(root)) = (job.clones.find(&task.id), job.root()) {
         return root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok();
     }
-    let path = job.options.holder.and_then(|holder| holder(id))?;
+    let path = job.options.holder.and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).ok()
 }

@@ -126,8 +126,9 @@ pub enum Change {
 /// Content of a file that is there, if it is known without reading it.
 pub type Known<'a> = dyn Fn(&Stat) -> Option<BlobId> + Sync + 'a;
 
-/// A local file that probably holds a content, to share its blocks.
-pub type Holder<'a> = dyn Fn(&BlobId) -> Option<PathBuf> + Sync + 'a;
+/// A local file that probably holds the content of the file with this path
+/// (relative to the target), to share its blocks.
+pub type Holder<'a> = dyn Fn(&Path, &BlobId) -> Option<PathBuf> + Sync + 'a;
 
 /// Told of each change, by path relative to the target.
 pub type OnChange<'a> = dyn Fn(&Path, Change) + Sync + 'a;
