@@ -89,7 +89,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     let (what, place) = what(&repo, found)?;
     let target = match (&args.target, repo.project()) {
         (Some(target), _) => target.clone(),
-        (None, Some(project)) => project.join(place),
+        (None, Some(project)) => project.join(&place),
         (None, None) => {
             return Err(CliError::Usage("a bare store has no folder to restore into: name one"));
         }

@@ -8,7 +8,7 @@
 use std::io;
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, limits, observe::Observer},
+    base::{id::TreeId, kind::ErrorKind, limits, name::EntryName, observe::Observer},
     format::tree::{Child, Entry, Kind, Node},
     store::{Store, StoreError},
 };
@@ -49,7 +49,7 @@ pub enum ListError {
         source: Box<StoreError>,
     },
     /// A node of a split directory is not where a writer puts one.
-    #[error("the tree of `{path}` is damaged: its nodes are not in levels")]
+    #[error("the tree of `{path}` is damaged: its nodes are not in their places")]
     Levels {
         /// The folder.
         path: String,
@@ -91,7 +91,7 @@ pub fn run(
 ) -> Result<Outcome, ListError> {
     let mut walk = Walk { store, path: prefix.to_vec(), stack: Vec::new(), folders: 0 };
     let mut outcome = Outcome::default();
-    walk.enter(tree, Level::Any, prefix.len())?;
+    walk.enter(tree, None, prefix.len())?;
     while let Some((entry, path_bytes)) = walk.next()? {
         if observer.cancelled() {
             return Err(ListError::Interrupted);
@@ -104,7 +104,7 @@ pub fn run(
                 if walk.folders > limits::DEPTH {
                     return Err(ListError::TooDeep { path: walk.shown() });
                 }
-                walk.enter(id, Level::Any, walk.path.len())?;
+                walk.enter(id, None, walk.path.len())?;
             }
             _ => walk.path.truncate(path_bytes),
         }
@@ -112,14 +112,8 @@ pub fn run(
     Ok(outcome)
 }
 
-/// What level a node must have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
-    /// Topmost node of a folder.
-    Any,
-    /// Below another node.
-    Exactly(u8),
-}
+/// What a node above says of one: its level and its first name.
+type Place = (u8, EntryName);
 
 /// The rest of a node on the way down.
 enum Rest {
@@ -133,6 +127,8 @@ struct Frame {
     path_bytes: usize,
     /// Whether the folder ends with this frame.
     is_top: bool,
+    /// The name that came last, in a folder's topmost frame.
+    last: Option<EntryName>,
 }
 
 struct Walk<'a> {
@@ -147,21 +143,38 @@ impl Walk<'_> {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
-    fn enter(&mut self, id: TreeId, level: Level, path_bytes: usize) -> Result<(), ListError> {
+    fn enter(
+        &mut self,
+        id: TreeId,
+        place: Option<Place>,
+        path_bytes: usize,
+    ) -> Result<(), ListError> {
         let node = self.store.tree(&id);
         let node =
             node.map_err(|error| ListError::Tree { path: self.shown(), source: Box::new(error) })?;
-        let (found, rest) = match node {
-            Node::Leaf { entries, .. } => (0, Rest::Entries(entries.into_iter())),
-            Node::Inner { level, children, .. } => {
-                (level, Rest::Children(children.into_iter(), level))
-            }
-        };
-        if level != Level::Any && level != Level::Exactly(found) {
+        let is_top = place.is_none();
+        let fits = place
+            .is_none_or(|(level, first)| node.level() == level && node.first() == Some(&first));
+        if !fits || !(is_top || self.is_in_order(&node)) {
             return Err(ListError::Levels { path: self.shown() });
         }
-        self.stack.push(Frame { rest, path_bytes, is_top: level == Level::Any });
+        let rest = match node {
+            Node::Leaf { entries, .. } => Rest::Entries(entries.into_iter()),
+            Node::Inner { level, children, .. } => Rest::Children(children.into_iter(), level),
+        };
+        self.stack.push(Frame { rest, path_bytes, is_top, last: None });
         Ok(())
+    }
+
+    /// Whether a leaf of the present folder comes after the one before it.
+    fn is_in_order(&mut self, node: &Node) -> bool {
+        let Node::Leaf { entries, .. } = node else { return true };
+        let top = self.stack.iter_mut().rev().find(|frame| frame.is_top);
+        let (Some(top), Some(first), Some(last)) = (top, entries.first(), entries.last()) else {
+            return true;
+        };
+        let before = top.last.replace(last.name.clone());
+        before.is_none_or(|before| before < first.name)
     }
 
     /// The next entry, with [`Walk::path`] set to its own; and how long the
@@ -172,7 +185,9 @@ impl Walk<'_> {
             self.path.truncate(path_bytes);
             let step = match &mut frame.rest {
                 Rest::Entries(entries) => entries.next().map(Ok),
-                Rest::Children(children, level) => children.next().map(|c| Err((c.id, *level - 1))),
+                Rest::Children(children, level) => {
+                    children.next().map(|child| Err((child.id, (*level - 1, child.first))))
+                }
             };
             match step {
                 Some(Ok(entry)) => {
@@ -182,7 +197,7 @@ impl Walk<'_> {
                     self.path.extend_from_slice(entry.name.as_bytes());
                     return Ok(Some((entry, path_bytes)));
                 }
-                Some(Err((id, level))) => self.enter(id, Level::Exactly(level), path_bytes)?,
+                Some(Err((id, place))) => self.enter(id, Some(place), path_bytes)?,
                 None => {
                     let ended = self.stack.pop();
                     let left_folder = ended.is_some_and(|frame| frame.is_top);

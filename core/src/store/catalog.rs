@@ -9,7 +9,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use crate::{
@@ -35,6 +35,9 @@ const SEGMENT: &str = "idx";
 
 /// A pack that young may be one whose writer is just about to index it.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// A folder that changed so recently may change again without its time telling.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// How often a listing is started again because a file vanished meanwhile.
 const RETRIES: usize = 16;
@@ -79,6 +82,8 @@ pub(super) struct Catalog {
     pub(super) segments: Vec<Arc<Segment>>,
     /// Packs whose footer cannot be read.
     pub(super) unreadable: Vec<Arc<StoreError>>,
+    /// Time of the packs' folder before it was listed.
+    listed: Option<SystemTime>,
 }
 
 /// What had to be indexed again.
@@ -126,11 +131,20 @@ impl Catalog {
             numbers: self.numbers.clone(),
             segments: self.segments.clone(),
             unreadable: self.unreadable.clone(),
+            listed: self.listed,
         }
     }
 
+    /// Whether packs have surely neither come nor gone since they were listed.
+    pub(super) fn is_current(&self, layout: &Layout) -> bool {
+        let changed = fs_err::metadata(&layout.objects).and_then(|meta| meta.modified()).ok();
+        let settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > SETTLED);
+        changed.is_some_and(settled) && changed == self.listed
+    }
+
     fn with_packs(layout: &Layout, before: &Self) -> Result<Self, StoreError> {
-        let mut catalog = Self { packs: before.packs.clone(), ..Self::default() };
+        let listed = fs_err::metadata(&layout.objects).and_then(|meta| meta.modified()).ok();
+        let mut catalog = Self { packs: before.packs.clone(), listed, ..Self::default() };
         let known: HashMap<PackId, u32> =
             before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
         let list = PathError::when("list", &layout.objects);

@@ -234,8 +234,9 @@ impl Store {
     /// are listed again first: another process may have added it, or moved it,
     /// since that was done.
     fn locate_anew(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        if let Some(place) = self.locate(id)? {
-            return Ok(Some(place));
+        let place = self.locate(id)?;
+        if place.is_some() || self.catalog().is_current(&self.layout) {
+            return Ok(place);
         }
         self.refresh()?;
         self.locate(id)
@@ -368,13 +369,20 @@ impl Store {
             Pieces::Parts(parts) => parts,
         };
         let mut chunks = Vec::new();
+        let mut left = list.total_bytes;
+        let wrong = || broken(FormatError::Invalid { what: "chunk list total", at: 0 });
         for part in parts {
             let bytes = self.object(&part.id.object(), ObjectKind::Blob)?;
-            chunks.extend(chunk_list::decode_part(&bytes).map_err(broken)?);
+            let part = chunk_list::decode_part(&bytes).map_err(broken)?;
+            // Asked each time: one part may be named again and again, and the
+            // chunks must not take more memory than a content of that length
+            // gives reason to.
+            let part_bytes = part.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+            left = left.checked_sub(part_bytes).ok_or_else(wrong)?;
+            chunks.extend(part);
         }
-        let total = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>();
-        if total != list.total_bytes {
-            return Err(broken(FormatError::Invalid { what: "chunk list total", at: 0 }));
+        if left > 0 {
+            return Err(wrong());
         }
         Ok(chunks)
     }

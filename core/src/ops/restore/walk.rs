@@ -25,6 +25,9 @@ pub(super) struct Walk<'s, T> {
     levels: Vec<Level<T>>,
 }
 
+/// What a node above says of one: its level and its first name.
+type Place = (u8, EntryName);
+
 struct Level<T> {
     folder: Arc<FolderPath>,
     metadata: Option<Metadata>,
@@ -32,8 +35,8 @@ struct Level<T> {
     tag: Option<T>,
     /// Of a single entry, instead of nodes.
     given: Option<Entry>,
-    /// Nodes to be read, the next one last, with the level they must have.
-    nodes: Vec<(TreeId, Option<u8>)>,
+    /// Nodes to be read, the next one last, with what the one above says of it.
+    nodes: Vec<(TreeId, Option<Place>)>,
     /// Folders to be entered, the next one last.
     folders: Vec<(Entry, T)>,
     last: Option<EntryName>,
@@ -93,8 +96,8 @@ impl<'s, T> Walk<'s, T> {
                 self.enter(entry, tag)?;
             } else if let Some(entry) = level.given.take() {
                 return Ok(Some(Step::Entries(vec![entry])));
-            } else if let Some((id, height)) = level.nodes.pop() {
-                match self.store.tree(&id).and_then(|node| level.take(id, height, node)) {
+            } else if let Some((id, place)) = level.nodes.pop() {
+                match self.store.tree(&id).and_then(|node| level.take(id, place, node)) {
                     Ok(Some(entries)) => return Ok(Some(Step::Entries(entries))),
                     Ok(None) => {}
                     Err(error) => return Ok(Some(Step::Broken(id, error))),
@@ -132,24 +135,25 @@ impl<T> Level<T> {
     fn take(
         &mut self,
         id: TreeId,
-        height: Option<u8>,
+        place: Option<Place>,
         node: Node,
     ) -> Result<Option<Vec<Entry>>, StoreError> {
         let broken = |what| {
             let source = FormatError::Invalid { what, at: 0 };
             Err(StoreError::Object { id: id.object(), kind: ObjectKind::Tree, source })
         };
-        let own_height = match &node {
-            Node::Leaf { .. } => 0,
-            Node::Inner { level, .. } => *level,
-        };
-        if height.is_some_and(|height| height != own_height) {
-            return broken("tree level");
+        if let Some((level, first)) = place {
+            if level != node.level() {
+                return broken("tree level");
+            }
+            if Some(&first) != node.first() {
+                return broken("first name of a tree node");
+            }
         }
         match node {
-            Node::Inner { children, .. } => {
-                let below = Some(own_height - 1);
-                self.nodes.extend(children.into_iter().rev().map(|child| (child.id, below)));
+            Node::Inner { level, children, .. } => {
+                let below = children.into_iter().rev();
+                self.nodes.extend(below.map(|child| (child.id, Some((level - 1, child.first)))));
                 Ok(None)
             }
             Node::Leaf { entries, .. } => {
