@@ -64,14 +64,16 @@ pub fn run(
     out: &mut dyn Write,
     observer: &dyn Observer,
 ) -> Result<Outcome, CatError> {
-    match store.content(id)? {
+    let outcome = match store.content(id)? {
         Content::Whole(_) => {
             let content = store.object(&id.object(), ObjectKind::Blob)?;
             out.write_all(&content)?;
-            Ok(Outcome { bytes: content.len() as u64 })
+            Outcome { bytes: content.len() as u64 }
         }
-        Content::Chunks(pieces) => write_chunks(store, id, &pieces, (out, observer)),
-    }
+        Content::Chunks(pieces) => write_chunks(store, id, &pieces, (out, observer))?,
+    };
+    store.tell_repairs(observer);
+    Ok(outcome)
 }
 
 fn write_chunks(

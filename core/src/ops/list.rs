@@ -109,6 +109,7 @@ pub fn run(
             _ => walk.path.truncate(path_bytes),
         }
     }
+    store.tell_repairs(observer);
     Ok(outcome)
 }
 

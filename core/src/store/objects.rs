@@ -178,10 +178,34 @@ impl Store {
         Ok(())
     }
 
+    /// Throws the index away and makes it again from the packs, as when it
+    /// turns out to lack what a pack has.
+    ///
+    /// # Errors
+    /// [`StoreError`] when `objects/` cannot be listed or the index not removed.
+    pub fn reindex(&self) -> Result<(), StoreError> {
+        for segment in &self.catalog().segments {
+            if let Some(path) = segment.path() {
+                self.disk.remove(path)?;
+            }
+        }
+        lock(&self.repaired).damaged = true;
+        self.refresh()
+    }
+
     /// What was found missing or damaged in the index since opening, and was
-    /// made again.
+    /// made again, as far as nobody was told.
     pub fn repaired(&self) -> Repair {
         *lock(&self.repaired)
+    }
+
+    /// Tells what was found missing or damaged in the index since opening, or
+    /// since this was last called, and was made again.
+    pub fn tell_repairs(&self, observer: &dyn Observer) {
+        let Repair { packs, damaged } = std::mem::take(&mut *lock(&self.repaired));
+        if damaged {
+            observer.note(Note::Reindexed { packs, damaged });
+        }
     }
 
     /// Packs whose footer cannot be read.

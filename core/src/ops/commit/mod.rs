@@ -271,6 +271,7 @@ pub fn run(
     };
     drop(job);
     publish::run(repo, base, &root, writer, options, observer, &mut outcome)?;
+    repo.store().tell_repairs(observer);
     if let Err(error) = cache.save() {
         observer.note(crate::base::observe::Note::TidyFailed { error: &error });
     }

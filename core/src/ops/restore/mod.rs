@@ -195,6 +195,7 @@ pub fn run(
     observer.phase(Phase::Restore, total_bytes);
     visit::run(&job, what, Intent::Write, trust)?;
     finish::run(&job, what)?;
+    store.tell_repairs(observer);
     job.tally.check_conflicts()?;
     job.tally.outcome(store)
 }

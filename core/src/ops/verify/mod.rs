@@ -204,6 +204,7 @@ pub fn run(repo: &Repo, options: &Options, observer: &dyn Observer) -> Result<Ou
     if !findings.is_empty() {
         outcome.touched = touched::find(repo.store(), &commits, &findings, observer)?;
     }
+    repo.store().tell_repairs(observer);
     outcome.problems = findings.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(outcome)
 }

@@ -5,7 +5,7 @@ use std::{
     io::Read,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -47,11 +47,12 @@ pub(super) fn check(
     };
     observer.phase(Phase::Data, (total > 0).then_some(total));
     let counts = Counts::default();
+    let reindexed = AtomicBool::new(false);
     packs.par_iter().try_for_each(|id| {
         if observer.cancelled() {
             return Err(VerifyError::Interrupted);
         }
-        match check_pack(store, *id, data, findings, observer, &counts) {
+        match check_pack(store, *id, data, (findings, &reindexed), observer, &counts) {
             Ok(()) => Ok(()),
             // Merged into another one meanwhile: its objects are found there.
             Err(StoreError::Gone { .. }) => Ok(()),
@@ -71,7 +72,7 @@ fn check_pack(
     store: &Store,
     id: PackId,
     data: Data,
-    findings: &Findings,
+    (findings, reindexed): (&Findings, &AtomicBool),
     observer: &dyn Observer,
     counts: &Counts,
 ) -> Result<(), StoreError> {
@@ -82,11 +83,12 @@ fn check_pack(
     let pack = Arc::new(store.open_pack(&id)?);
     let objects = pack.objects()?;
     counts.objects.fetch_add(objects.len() as u64, Ordering::Relaxed);
+    let mut lacking = false;
     for object in &objects {
-        if store.locate(&object.id)?.is_none() {
-            // The index lacks it; made again from the packs, it will not.
-            store.refresh()?;
-        }
+        lacking |= store.locate(&object.id)?.is_none();
+    }
+    if lacking && !reindexed.swap(true, Ordering::Relaxed) {
+        store.reindex()?;
     }
     let random = RandomState::new();
     let mut rest = objects.as_slice();

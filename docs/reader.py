@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""A second reader of snap stores, written from docs/format.md alone.
+
+    reader.py STORE                      list the commits of HEAD
+    reader.py STORE restore REF FOLDER   write a commit's files into a new folder
+
+It reads packs only: no index, no cache. `pip install blake3 zstandard xxhash` makes
+it check what it reads; without blake3 or xxhash it says so and trusts the bytes, and
+without zstandard it calls the `zstd` program. Owners, times and attributes are not
+restored; this is a check of the format, not a tool.
+"""
+
+import os
+import struct
+import subprocess
+import sys
+
+try:
+    import blake3
+except ImportError:
+    blake3 = None
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+try:
+    import zstandard
+except ImportError:
+    zstandard = None
+
+BLOB, CHUNK_LIST, TREE, COMMIT = range(4)
+CONTEXTS = {TREE: "snap 2026-11-21 tree v1", COMMIT: "snap 2026-11-21 commit v1"}
+
+
+class Damaged(Exception):
+    pass
+
+
+def check(holds, what):
+    if not holds:
+        raise Damaged(what)
+
+
+def check_xxh3(data, wanted, what, bits=64):
+    if xxhash:
+        check(xxhash.xxh3_64_intdigest(data) & ((1 << bits) - 1) == wanted, f"checksum of {what}")
+
+
+def check_id(kind, data, wanted):
+    if blake3 and kind != CHUNK_LIST:
+        context = CONTEXTS.get(kind)
+        hasher = blake3.blake3(data, derive_key_context=context) if context else blake3.blake3(data)
+        check(hasher.digest() == wanted, f"object {wanted.hex()}")
+
+
+def expand(stored, raw_bytes):
+    if zstandard:
+        raw = zstandard.ZstdDecompressor().decompress(stored, max_output_size=raw_bytes)
+    else:
+        raw = subprocess.run(["zstd", "-dcq"], input=stored, capture_output=True, check=True).stdout
+    check(len(raw) == raw_bytes, "length of a frame")
+    return raw
+
+
+class Reader:
+    """The primitives of core/src/format/wire.rs."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def raw(self, count):
+        check(self.at + count <= len(self.data), "truncated")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def u8(self):
+        return self.raw(1)[0]
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.u8()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                check(byte != 0 or shift == 0, "overlong varint")
+                return value
+            shift += 7
+            check(shift < 70, "overlong varint")
+
+    def zigzag(self):
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def bytes(self):
+        return self.raw(self.varint())
+
+    def end(self):
+        check(self.at == len(self.data), "trailing bytes")
+
+
+def read_footer(path):
+    """Yields (frame, objects); an object is (id, offset in the frame, length, kind)."""
+    with open(path, "rb") as file:
+        header = file.read(16)
+        size = os.fstat(file.fileno()).st_size
+        check(header[:8] == b"SNAPPACK", f"magic of {path}")
+        version, flags, extension = struct.unpack("<HHI", header[8:])
+        check(version == 1 and flags == 0, f"version of {path}")
+        file.seek(size - 48)
+        trailer = file.read(48)
+        frames, objects, sum_frames, sum_objects, length = struct.unpack("<IIQQQ", trailer[:32])
+        check(trailer[40:] == b"SNAPEND\n" and length == size, f"trailer of {path}")
+        check_xxh3(trailer[:36], struct.unpack("<I", trailer[36:40])[0], "a trailer", bits=32)
+        file.seek(size - 48 - 24 * frames - 37 * objects)
+        table, rest = file.read(24 * frames), file.read(37 * objects)
+    check_xxh3(table, sum_frames, "a frame table")
+    check_xxh3(rest, sum_objects, "an object table")
+    lengths = struct.unpack(f"<{objects}I", rest[32 * objects : 36 * objects])
+    at, number = 16 + extension, 0
+    for stored, raw, count, codec, _cls, zero, checksum in struct.iter_unpack("<IIIBBHQ", table):
+        check(zero == 0 and count > 0, "frame table")
+        offset, inside = 0, []
+        for number in range(number, number + count):
+            inside.append((rest[32 * number : 32 * number + 32], offset, lengths[number], rest[36 * objects + number]))
+            offset += lengths[number]
+        number += 1
+        check(offset == raw, "lengths of a frame's objects")
+        yield (path, at, stored, raw, codec, checksum), inside
+        at += stored
+    check(at == size - 48 - 24 * frames - 37 * objects, "lengths of frames")
+
+
+class Store:
+    def __init__(self, folder):
+        self.folder, self.places, self.frame = folder, {}, (None, b"")
+        with open(os.path.join(folder, "config.toml")) as config:
+            lines = [line.split("#")[0].strip() for line in config]
+        check("version = 1" in lines, "version of the store")
+        objects = os.path.join(folder, "objects")
+        for name in os.listdir(objects):
+            if len(name) == 64:
+                for frame, inside in read_footer(os.path.join(objects, name)):
+                    for id, offset, length, kind in inside:
+                        self.places[id] = (frame, offset, length, kind)
+
+    def ref(self, name):
+        for path in (name, f"refs/heads/{name}", f"refs/tags/{name}"):
+            path = os.path.join(self.folder, path)
+            if os.path.isfile(path):
+                text = open(path).read().strip()
+                return self.ref(text[5:]) if text.startswith("ref: ") else bytes.fromhex(text)
+        return bytes.fromhex(name)
+
+    def object(self, id):
+        check(id in self.places, f"object {id.hex()} is missing")
+        frame, offset, length, kind = self.places[id]
+        if self.frame[0] != frame:
+            path, at, stored_bytes, raw_bytes, codec, checksum = frame
+            with open(path, "rb") as file:
+                file.seek(at)
+                stored = file.read(stored_bytes)
+            check_xxh3(stored, checksum, "a frame")
+            self.frame = (frame, expand(stored, raw_bytes) if codec else stored)
+        data = self.frame[1][offset : offset + length]
+        check_id(kind, data, id)
+        return kind, data
+
+    def commit(self, id):
+        kind, data = self.object(id)
+        r = Reader(data)
+        check(kind == COMMIT and r.u8() == 1, "a commit")
+        tree = r.raw(32)
+        parents = [r.raw(32) for _ in range(r.varint())]
+        secs, _nanos = r.zigzag(), r.varint()
+        author, host, message = (r.bytes().decode() for _ in range(3))
+        labels = {r.bytes().decode(): r.bytes().decode() for _ in range(r.varint())}
+        if r.u8():
+            metadata(r, None)
+        totals = [r.varint() for _ in range(4)]
+        r.end()
+        return tree, parents, secs, author, host, message, labels, totals
+
+    def entries(self, id):
+        """All entries of a directory, through the nodes of a large one."""
+        kind, data = self.object(id)
+        r = Reader(data)
+        check(kind == TREE and r.u8() == 1, "a tree")
+        level = r.u8()
+        for _ in range(4):
+            r.varint()
+        if level:
+            for _ in range(r.varint()):
+                r.bytes()
+                yield from self.entries(r.raw(32))
+            return r.end()
+        owners = [owner(r) for _ in range(r.varint())]
+        last = b""
+        for _ in range(r.varint()):
+            name, kind = r.bytes(), r.u8()
+            check(name > last and b"/" not in name and b"\0" not in name, "an entry's name")
+            check(name not in (b".", b".."), "an entry's name")
+            last = name
+            mode, link = metadata(r, owners)
+            body = None
+            if kind == 0:
+                body = (r.varint(), r.raw(32))
+            elif kind == 1:
+                body = r.raw(32)
+            elif kind == 2:
+                body = r.bytes()
+            elif kind in (5, 6):
+                body = (r.varint(), r.varint())
+            yield name, kind, mode, link, body
+        r.end()
+
+    def content(self, id):
+        kind, data = self.object(id)
+        if kind == BLOB:
+            yield data
+            return
+        check(kind == CHUNK_LIST, "a content")
+        r = Reader(data)
+        check(r.u8() == 1, "version of a chunk list")
+        parts, _total = r.u8(), r.varint()
+        pieces = [(r.raw(32), r.varint()) for _ in range(r.varint())]
+        r.end()
+        if parts:
+            inner, pieces = pieces, []
+            for part, _length in inner:
+                r = Reader(self.object(part)[1])
+                while r.at < len(r.data):
+                    pieces.append((r.raw(32), r.varint()))
+        hasher = blake3.blake3() if blake3 else None
+        for piece, length in pieces:
+            chunk = self.object(piece)[1]
+            check(len(chunk) == length, "length of a chunk")
+            if hasher:
+                hasher.update(chunk)
+            yield chunk
+        check(not hasher or hasher.digest() == id, f"content {id.hex()}")
+
+    def restore(self, tree, target):
+        os.mkdir(target)
+        for name, kind, mode, _link, body in self.entries(tree):
+            path = os.path.join(os.fsencode(target), name)
+            if kind == 0:
+                with open(path, "xb") as file:
+                    for data in self.content(body[1]):
+                        file.write(data)
+                os.chmod(path, mode)
+                check(os.path.getsize(path) == body[0], "length of a file")
+            elif kind == 1:
+                self.restore(body, path)
+                os.chmod(path, mode)
+            elif kind == 2:
+                os.symlink(body, path)
+            else:
+                print(f"not restored: {os.fsdecode(path)}", file=sys.stderr)
+
+
+def owner(r):
+    return r.varint(), r.varint(), r.bytes(), r.bytes()
+
+
+def metadata(r, owners):
+    flags, mode = r.u8(), r.varint()
+    check(flags < 32 and mode <= 0o7777, "metadata")
+    if flags & 1:
+        owner(r) if owners is None else owners[r.varint()]
+    if flags & 2:
+        r.zigzag(), r.varint()
+    if flags & 4:
+        for _ in range(r.varint()):
+            r.bytes(), r.bytes()
+    link = struct.unpack("<Q", r.raw(8))[0] if flags & 8 else None
+    return mode, link
+
+
+def main():
+    if len(sys.argv) not in (2, 5):
+        sys.exit(__doc__)
+    for module, name in ((blake3, "blake3"), (xxhash, "xxhash")):
+        if not module:
+            print(f"without {name}: its hashes are not checked", file=sys.stderr)
+    store = Store(sys.argv[1])
+    if len(sys.argv) == 5:
+        tree = store.commit(store.ref(sys.argv[3]))[0]
+        store.restore(tree, sys.argv[4])
+        return
+    id = store.ref("HEAD")
+    while id:
+        _tree, parents, secs, author, host, message, _labels, totals = store.commit(id)
+        print(id.hex(), secs, f"{author} on {host}: {message!r}, {totals[0]} files, {totals[3]} bytes")
+        id = parents[0] if parents else None
+
+
+if __name__ == "__main__":
+    main()
