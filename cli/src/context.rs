@@ -35,6 +35,7 @@ pub(crate) struct Context {
     ui: Ui,
     env: Env,
     store: Option<PathBuf>,
+    named: Named,
     now: Option<Time>,
     stop: Arc<AtomicBool>,
 }
@@ -42,8 +43,10 @@ pub(crate) struct Context {
 /// Where the store was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// By `--store` or `SNAP_STORE`.
-    Outright,
+    /// By `--store`.
+    ByOption,
+    /// By `SNAP_STORE`.
+    ByEnvironment,
     /// Not at all: it is looked for.
     Nowhere,
 }
@@ -62,8 +65,12 @@ impl Context {
             let second = flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone());
             second.and_then(|_| flag::register(signal, stop.clone())).map_err(CliError::Signal)?;
         }
-        let store = global.store.clone().or_else(|| env.store.clone());
-        Ok(Self { ui: Ui::new(global), env, store, now: now.transpose()?, stop })
+        let (store, named) = match (&global.store, &env.store) {
+            (Some(store), _) => (Some(store.clone()), Named::ByOption),
+            (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
+            (None, None) => (None, Named::Nowhere),
+        };
+        Ok(Self { ui: Ui::new(global), env, store, named, now: now.transpose()?, stop })
     }
 
     /// How to talk.
@@ -71,9 +78,9 @@ impl Context {
         &self.ui
     }
 
-    /// Whether the store was named.
+    /// How the store was named.
     pub(crate) fn named(&self) -> Named {
-        if self.store.is_some() { Named::Outright } else { Named::Nowhere }
+        self.named
     }
 
     /// The store that was named, else the one in `start` or above it.

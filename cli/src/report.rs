@@ -72,10 +72,13 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Source(PathError),
     /// A path given to `commit` that has no name in a snapshot.
-    #[error("`{path}` has no place in a snapshot of several paths")]
+    #[error("`{path}` cannot be the path of a file in a snapshot")]
     NoPlace { path: String },
+    /// A label with two values.
+    #[error("label `{key}` is given twice")]
+    LabelTwice { key: String },
     /// A name given to `commit --stdin` that is none.
-    #[error("--stdin needs the name of a file")]
+    #[error("--stdin needs the name of a file, without folders")]
     StdinName { source: NameError },
     /// A branch that cannot go.
     #[error("`{name}` is the branch you are on")]
@@ -125,7 +128,9 @@ impl CliError {
             Self::NoStore | Self::NoContent { .. } => ErrorKind::NotFound,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
-            Self::NoPlace { .. } | Self::StdinName { .. } => ErrorKind::Invalid,
+            Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Folder { source } | Self::Signal(source) | Self::Output(source) => {
                 match ErrorKind::of_io(source) {
                     // Nothing here is the store's.
@@ -150,7 +155,7 @@ impl CliError {
     }
 
     /// Whether the reader of stdout went away.
-    fn is_broken_pipe(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         let output = match self {
             Self::Output(error)
             | Self::List(ListError::Output(error))

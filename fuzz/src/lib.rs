@@ -121,10 +121,12 @@ pub fn pack(data: &[u8]) {
 /// The first byte says how many frames there are.
 pub fn pack_footer(data: &[u8]) {
     let Some((&frames, rest)) = data.split_first() else { return };
-    let Some((table, objects)) = rest.split_at_checked(usize::from(frames) * FRAME_ENTRY_BYTES) else {
+    let Some((table, objects)) = rest.split_at_checked(usize::from(frames) * FRAME_ENTRY_BYTES)
+    else {
         return;
     };
-    let stored = |entry: &[u8]| u64::from(u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
+    let stored =
+        |entry: &[u8]| u64::from(u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
     let frames_bytes: u64 = table.chunks_exact(FRAME_ENTRY_BYTES).map(stored).sum();
     let start = HEADER_BYTES as u64;
     let trailer = Trailer {

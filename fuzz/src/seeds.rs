@@ -113,7 +113,9 @@ fn commit() -> Commit {
         author: "Ann".to_owned(),
         host: "box".to_owned(),
         message: "fix the roof\n\nwith tiles".to_owned(),
-        labels: BTreeMap::from([("ci", "12"), ("os", "linux")].map(|(k, v)| (k.to_owned(), v.to_owned()))),
+        labels: BTreeMap::from(
+            [("ci", "12"), ("os", "linux")].map(|(k, v)| (k.to_owned(), v.to_owned())),
+        ),
         root: Some(metadata()),
         totals: Totals { files: 10, folders: 2, others: 0, bytes: 1 << 40 },
     }
@@ -154,10 +156,16 @@ fn pack() -> Vec<u8> {
         });
         bytes.extend_from_slice(stored);
         objects.extend(parts.iter().map(|part| match class {
-            Class::Data => Object { id: BlobId::of(part).object(), kind: ObjectKind::Blob, bytes: part.len() as u32 },
-            Class::Metadata => {
-                Object { id: TreeId::of(part).object(), kind: ObjectKind::Tree, bytes: part.len() as u32 }
-            }
+            Class::Data => Object {
+                id: BlobId::of(part).object(),
+                kind: ObjectKind::Blob,
+                bytes: part.len() as u32,
+            },
+            Class::Metadata => Object {
+                id: TreeId::of(part).object(),
+                kind: ObjectKind::Tree,
+                bytes: part.len() as u32,
+            },
         }));
     }
     bytes.extend_from_slice(&pack::encode_footer(&table, &objects, pack::HEADER_BYTES as u64));
@@ -193,7 +201,7 @@ fn ref_log() -> Vec<u8> {
     let lines = [
         format!("1795248000.000000005\t-\t{old}\tann on box\tcommit: a\\tb\n"),
         format!("1795248001.000000000\t{old}\t{new}\tann\tcommit\n"),
-        format!("1795248002.000000000\trefs/heads/main\trefs/heads/a/b\tann\tswitch\n"),
+        "1795248002.000000000\trefs/heads/main\trefs/heads/a/b\tann\tswitch\n".to_owned(),
     ];
     lines.concat().into_bytes()
 }

@@ -31,7 +31,9 @@ fn main() {
     let seconds = args.next().and_then(|text| text.parse().ok()).unwrap_or(10);
     let only = args.next();
     let mut failed = false;
-    for target in TARGETS.into_iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name)) {
+    for target in
+        TARGETS.into_iter().filter(|(name, _)| only.as_deref().is_none_or(|only| only == *name))
+    {
         failed |= !soak(target, Duration::from_secs(seconds));
     }
     std::process::exit(i32::from(failed));

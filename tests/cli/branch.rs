@@ -35,6 +35,13 @@ fn a_store_without_commits_has_no_branch_yet() {
     hint: `snap branch` lists them
     ");
     insta::assert_snapshot!(env.snap(["branch", "--log"]), @"exit: 0");
+    insta::assert_snapshot!(env.snap(["branch", "--log", "main"]), @"exit: 0");
+    insta::assert_snapshot!(env.snap(["branch", "--log", "x"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no branch `x`
+    hint: `snap branch` lists them
+    ");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn several_paths_stand_under_their_own_names() {
     insta::assert_snapshot!(env.snap_in("a", ["commit", "x", "../b"]), @r"
     exit: 2
     --- stderr ---
-    error: `../b` has no place in a snapshot of several paths
+    error: `../b` cannot be the path of a file in a snapshot
     hint: name it from a folder above, without `..`
     ");
 }
@@ -92,7 +92,7 @@ fn a_stream_becomes_a_file() {
     insta::assert_snapshot!(env.snap(["commit", "--stdin", "a/b"]), @r"
     exit: 2
     --- stderr ---
-    error: --stdin needs the name of a file
+    error: --stdin needs the name of a file, without folders
       caused by: an entry name contains a slash
     ");
 }
@@ -169,7 +169,7 @@ fn options_that_make_no_sense_are_usage_errors() {
     insta::assert_snapshot!(env.snap(["commit", "--label", "a=1", "--label", "a=2"]), @r"
     exit: 2
     --- stderr ---
-    error: a label is given twice
+    error: label `a` is given twice
     ");
     insta::assert_snapshot!(env.snap(["commit", "-b", "a..b"]), @r"
     exit: 2
@@ -181,18 +181,18 @@ fn options_that_make_no_sense_are_usage_errors() {
     --- stderr ---
     error: --time: `soon` is not a time such as 2026-11-21T08:00:00Z
     ");
-    insta::assert_snapshot!(env.snap(["commit", "--exclude-larger-than", "much"]), @r#"
+    insta::assert_snapshot!(env.snap(["commit", "--exclude-larger-than", "much"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value 'much' for '--exclude-larger-than <SIZE>': couldn't parse "much" into a ByteSize, cannot parse float from empty string
+    error: invalid value 'much' for '--exclude-larger-than <SIZE>': expected a size such as 4096, 10MB or 1.5GiB
 
     For more information, try '--help'.
-    "#);
+    ");
     insta::assert_snapshot!(env.snap(["commit", "--exclude-from", "nowhere"]), @r"
     exit: 1
     --- stderr ---
     error: cannot read nowhere
-      caused by: failed to open file `nowhere`: No such file or directory (os error 2)
+      caused by: No such file or directory (os error 2)
     ");
 }
 
@@ -213,4 +213,28 @@ fn what_is_not_there_cannot_be_committed() {
     error: cannot read nowhere
       caused by: No such file or directory (os error 2)
     ");
+}
+
+#[test]
+fn quiet_prints_nothing_but_the_id() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    for args in [&["-q", "commit"][..], &["commit", "-q"], &["commit", "-q", "--allow-empty"]] {
+        let ran = env.snap(args).succeeds();
+        assert_eq!((ran.line().len(), &*ran.stderr), (64, ""), "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_changes_nothing() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = env.command("").arg("commit").stdout(writer).output().unwrap();
+    assert!(output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("Committed 1 file"), "{said}");
+    assert!(!said.contains("error"), "{said}");
+    assert_eq!(env.snap(["log", "--json"]).succeeds().json().len(), 1);
 }

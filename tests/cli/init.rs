@@ -31,6 +31,12 @@ fn a_named_store_is_bare() {
     Made a store at s
     "#);
     assert!(env.path("s/config.toml").is_file());
+    insta::assert_snapshot!(env.snap(["--store", "t", "init", "folder"]), @r"
+    exit: 2
+    --- stderr ---
+    error: --store names a bare store and DIR the place of another
+    ");
+    assert!(!env.path("t").exists() && !env.path("folder").exists());
 }
 
 #[test]

@@ -94,6 +94,7 @@ fn what_names_no_commit_is_told_with_what_is_close() {
     exit: 1
     --- stderr ---
     error: commit [SHORT ID] has no parent 1
+    hint: it is the first commit
     ");
     insta::assert_snapshot!(env.snap(["log", "latest@2020-01-01"]), @r"
     exit: 1
@@ -116,7 +117,7 @@ fn what_names_no_commit_is_told_with_what_is_close() {
     insta::assert_snapshot!(env.snap(["log", "-n", "0"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value '0' for '--max-count <NUMBER>': number would be zero for non-zero type
+    error: invalid value '0' for '--max-count <NUMBER>': expected a number from 1 on
 
     For more information, try '--help'.
     ");
@@ -178,4 +179,18 @@ fn a_reader_that_goes_away_is_no_failure() {
     let mut log = env.command("").arg("log").stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(log.stdout.take());
     assert!(log.wait().unwrap().success());
+}
+
+#[test]
+fn a_date_means_the_whole_day() {
+    let env = env();
+    let days = |args: &[&str]| {
+        let log = env.snap([&["log", "--json"], args].concat()).succeeds().json();
+        log.iter().map(|commit| commit["time"].as_str().unwrap()[8..10].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(days(&["--since", "2026-11-02"]), ["03", "02"]);
+    assert_eq!(days(&["--until", "2026-11-02"]), ["02", "01"]);
+    assert_eq!(days(&["--since", "2026-11-02", "--until", "2026-11-02"]), ["02"]);
+    assert_eq!(days(&["--since", "today"]), ["03"]);
+    assert_eq!(days(&["--until", "yesterday"]), ["02", "01"]);
 }

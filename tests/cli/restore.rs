@@ -74,7 +74,7 @@ fn a_dry_run_lists_and_changes_nothing() {
     create  sub/more.txt
     --- stderr ---
     Would restore 2 files, 9 B; 0 already there
-    Would remove 1 extra
+    Would remove 1 extra entry
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
     env.snap_in("home", &args[..4]).succeeds();

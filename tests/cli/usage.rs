@@ -153,3 +153,21 @@ fn quiet_says_nothing() {
     let env = TestEnv::new();
     insta::assert_snapshot!(env.snap(["init", "-q"]), @"exit: 0");
 }
+
+#[test]
+fn every_help_shows_examples() {
+    let env = TestEnv::new();
+    for command in [
+        "", "init", "commit", "log", "show", "ls", "cat", "restore", "branch", "tag", "verify",
+        "config", "config list", "config get", "config set",
+    ] {
+        let help = env.snap(command.split_whitespace().chain(["--help"])).succeeds();
+        let (_, examples) = help.stdout.split_once("\nExamples:\n").unwrap_or_else(|| {
+            panic!("`snap {command} --help` shows no examples");
+        });
+        let shown = examples.contains(&format!("snap {command}"))
+            || command.starts_with("config") && examples.contains(&command["config ".len()..]);
+        assert!(shown, "`snap {command} --help` does not show itself: {examples}");
+        assert_eq!(help.stderr, "");
+    }
+}

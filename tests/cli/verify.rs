@@ -17,10 +17,16 @@ fn a_whole_store_is_said_to_be_whole() {
     insta::assert_snapshot!(env.snap(["verify"]), @r"
     exit: 0
     --- stderr ---
-    Checked 2 packs with 6 objects, and 2 commits that refs reach
+    Checked 2 packs with 6 objects, and 2 commits that branches and tags reach
+    No damage found; --data reads all contents, too
+    ");
+    insta::assert_snapshot!(env.snap(["verify", "--data"]), @r"
+    exit: 0
+    --- stderr ---
+    Checked 2 packs with 6 objects, and 2 commits that branches and tags reach
+    Read [SIZE], all of the data
     Everything is as it should be
     ");
-    env.snap(["verify", "--data"]).succeeds();
     env.snap(["verify", "--sample", "50%"]).succeeds();
     let summary = env.snap(["verify", "--data", "--json"]).succeeds().json();
     assert_eq!(summary[0]["whole"], true);
@@ -53,7 +59,7 @@ fn damage_is_listed_with_what_it_touches() {
     touched: commit [ID]
     touched: sub/a in commit [ID]
     --- stderr ---
-    Checked 1 pack with 4 objects, and 1 commit that refs reach
+    Checked 1 pack with 4 objects, and 1 commit that branches and tags reach
     Read [SIZE] of the data
     warning: 2 problems found; what is not listed as touched is whole
     ");

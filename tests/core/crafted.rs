@@ -64,14 +64,19 @@ impl Crafted {
                 let raw: Vec<u8> = group.iter().flat_map(|(_, _, bytes)| bytes).copied().collect();
                 let packed = zstd::bulk::compress(&raw, 1).unwrap();
                 let smaller = packed.len() < raw.len();
-                let (codec, stored) = if smaller { (Codec::Zstd, &packed) } else { (Codec::Raw, &raw) };
+                let (codec, stored) =
+                    if smaller { (Codec::Zstd, &packed) } else { (Codec::Raw, &raw) };
                 frames.push(Frame {
                     offset: bytes.len() as u64,
                     stored_bytes: stored.len() as u32,
                     raw_bytes: raw.len() as u32,
                     objects: group.len() as u32,
                     codec,
-                    class: if group[0].1 == ObjectKind::Blob { Class::Data } else { Class::Metadata },
+                    class: if group[0].1 == ObjectKind::Blob {
+                        Class::Data
+                    } else {
+                        Class::Metadata
+                    },
                     checksum: pack::checksum(stored),
                 });
                 bytes.extend_from_slice(stored);

@@ -100,7 +100,8 @@ fn fail_each_step(scratch: &Scratch, act: Act<'_>, at: &dyn Fn(usize) -> bool) {
                 assert_eq!(run.refs, whole.refs, "{told}: acknowledged, but not there");
             }
             for (name, id) in &run.refs {
-                let known = before.contains(&(name.clone(), *id)) || whole.refs.contains(&(name.clone(), *id));
+                let known = before.contains(&(name.clone(), *id))
+                    || whole.refs.contains(&(name.clone(), *id));
                 assert!(known, "{told}: {name} stands at {id:?}");
             }
             let lost = before.iter().find(|(name, _)| {
@@ -108,7 +109,11 @@ fn fail_each_step(scratch: &Scratch, act: Act<'_>, at: &dyn Fn(usize) -> bool) {
                     && !run.refs.iter().any(|(have, _)| have == name)
             });
             assert_eq!(lost, None, "{told}");
-            assert!(run.commits.as_ref().is_ok_and(|have| *have >= commits), "{told}: {:?}", run.commits);
+            assert!(
+                run.commits.as_ref().is_ok_and(|have| *have >= commits),
+                "{told}: {:?}",
+                run.commits
+            );
             assert_eq!(run.next, Ok(()), "{told}");
         }
     }

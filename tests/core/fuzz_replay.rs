@@ -6,7 +6,13 @@
 use std::path::Path;
 
 #[path = "../../fuzz/src/lib.rs"]
-#[allow(clippy::disallowed_methods, missing_docs, unreachable_pub, reason = "a crate of its own")]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub,
+    reason = "a crate of its own"
+)]
 mod checks;
 
 /// Inputs above this many bytes get only every so many bits flipped.

@@ -46,11 +46,15 @@ fn restore(crafted: &Crafted, tree: TreeId) -> Result<restore::Outcome, RestoreE
         extras: Extras::Delete,
         ..restore::Options::default()
     };
-    in_time("restore", || restore::run(crafted.repo().store(), &what, &crafted.target(), &options, &Silent))
+    in_time("restore", || {
+        restore::run(crafted.repo().store(), &what, &crafted.target(), &options, &Silent)
+    })
 }
 
 fn list(repo: &Repo, tree: TreeId) -> Result<list::Outcome, list::ListError> {
-    in_time("list", || list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut |_, _| Ok(())))
+    in_time("list", || {
+        list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut |_, _| Ok(()))
+    })
 }
 
 fn problems(repo: &Repo) -> Vec<String> {
@@ -125,8 +129,10 @@ fn a_symlink_and_a_folder_of_one_name_are_refused_and_case_is_not() {
 #[test]
 fn a_symlink_of_one_snapshot_leads_no_other_one_outside() {
     let (inner, inner_claim) = tree(leaf(&[(b"f", Body::File(BlobId::of(b"x"), 1))]));
-    let (trap, trap_claim) = tree(leaf(&[(b"a", Body::Symlink(b"../outside")), (b"b", Body::Symlink(b".."))]));
-    let (through, through_claim) = tree(leaf(&[(b"a", Body::Folder(inner)), (b"b", Body::Folder(inner))]));
+    let (trap, trap_claim) =
+        tree(leaf(&[(b"a", Body::Symlink(b"../outside")), (b"b", Body::Symlink(b".."))]));
+    let (through, through_claim) =
+        tree(leaf(&[(b"a", Body::Folder(inner)), (b"b", Body::Folder(inner))]));
     let crafted = Crafted::of(&[blob(b"x"), inner_claim, trap_claim, through_claim]);
     let outside = crafted.dir.path().join("outside/outside");
     fs_err::create_dir_all(&outside).unwrap();
@@ -185,7 +191,8 @@ fn nodes_that_are_not_in_levels_are_refused() {
     let (skipping, skipping_claim) = tree(node(3, &pair));
     let (same, same_claim) = tree(node(1, &[(b"a".to_vec(), low), (b"m".to_vec(), two)]));
     let (mixed, mixed_claim) = tree(node(2, &[(b"a".to_vec(), low), (b"m".to_vec(), two)]));
-    let claims = [blob(b"x"), one_claim, two_claim, low_claim, skipping_claim, same_claim, mixed_claim];
+    let claims =
+        [blob(b"x"), one_claim, two_claim, low_claim, skipping_claim, same_claim, mixed_claim];
     let crafted = Crafted::of(&claims);
     let repo = crafted.repo();
     assert_eq!(list(&repo, low).unwrap().entries, 2);
@@ -282,11 +289,22 @@ fn an_index_that_points_elsewhere_is_not_believed() {
     let (one, two) = (blob(&[1; 100]), blob(&[2; 100]));
     let crafted = Crafted::of(&[one.clone(), two.clone()]);
     drop(crafted.repo());
-    let path = fs_err::read_dir(crafted.store().join("index")).unwrap().next().unwrap().unwrap().path();
+    let path =
+        fs_err::read_dir(crafted.store().join("index")).unwrap().next().unwrap().unwrap().path();
     let whole = fs_err::read(&path).unwrap();
     // Each record's pack, kind, frame, offset and length, with right sums.
     for record in [0, 48] {
-        for (at, value) in [(32, 5), (35, 0x30), (35, 0xf0), (36, 9), (40, 50), (40, 200), (43, 255), (44, 99), (47, 255)] {
+        for (at, value) in [
+            (32, 5),
+            (35, 0x30),
+            (35, 0xf0),
+            (36, 9),
+            (40, 50),
+            (40, 200),
+            (43, 255),
+            (44, 99),
+            (47, 255),
+        ] {
             let mut bytes = whole.clone();
             let start = 4096 + 8;
             bytes[start + record + at] = value;
@@ -315,7 +333,8 @@ fn chunk_lists_that_lie_are_refused() {
     let (pa, pb) = (piece(&a), piece(&b));
     let longer = |by: i64, p: Piece| Piece { bytes: (i64::from(p.bytes) + by) as u32, ..p };
     let part = |pieces: &[Piece]| blob(&chunk_list::encode_part(pieces));
-    let named = |claim: &Claim| Piece { id: BlobId::from_object(claim.0), bytes: claim.2.len() as u32 };
+    let named =
+        |claim: &Claim| Piece { id: BlobId::from_object(claim.0), bytes: claim.2.len() as u32 };
     let both = part(&[pa, pb]);
     let itself = Piece { id: whole, bytes: 11_000 };
     let missing = Piece { id: BlobId::of(b"nowhere"), bytes: 6_000 };
@@ -331,7 +350,11 @@ fn chunk_lists_that_lie_are_refused() {
         ("nothing", 0, Pieces::Chunks(vec![])),
         ("no parts", 0, Pieces::Parts(vec![])),
         ("lengths that lie", 11_000, Pieces::Chunks(vec![longer(1, pa), longer(-1, pb)])),
-        ("a length of 4 GiB", 5_000 + u64::from(u32::MAX), Pieces::Chunks(vec![pa, Piece { bytes: u32::MAX, ..pb }])),
+        (
+            "a length of 4 GiB",
+            5_000 + u64::from(u32::MAX),
+            Pieces::Chunks(vec![pa, Piece { bytes: u32::MAX, ..pb }]),
+        ),
         ("a part that is no part", 11_000, Pieces::Parts(vec![pa])),
         ("a part that is missing", 11_000, Pieces::Parts(vec![missing])),
         ("parts with another total", 12_000, Pieces::Parts(vec![named(&both)])),
@@ -384,7 +407,8 @@ fn a_chunk_list_of_a_billion_chunks_in_few_bytes_does_not_fill_the_memory() {
     let crafted = Crafted::of(&[blob(b"x"), blob(&part), list]);
     let repo = crafted.repo();
     let before = peak_bytes();
-    let read = in_time("a long list", || cat::run(repo.store(), &whole, &mut std::io::sink(), &Silent));
+    let read =
+        in_time("a long list", || cat::run(repo.store(), &whole, &mut std::io::sink(), &Silent));
     assert!(read.is_err());
     let grown = peak_bytes() - before;
     assert!(grown < 200 << 20, "{} MiB for a list that lies", grown >> 20);

@@ -97,7 +97,9 @@ fn every_number_in_a_pack_can_be_the_largest_there_is() {
     let stored = zstd::bulk::compress(&content, 1).unwrap();
     let whole = one_frame(&stored, |_| {}, blob_of(&content, content.len()));
     let end = whole.len() - TRAILER_BYTES;
-    for at in (0..whole.len() - 3).filter(|at| *at < HEADER_BYTES || *at >= HEADER_BYTES + stored.len()) {
+    for at in (0..whole.len() - 3)
+        .filter(|at| at + 4 <= HEADER_BYTES || *at >= HEADER_BYTES + stored.len())
+    {
         for value in [u32::MAX, u32::MAX / 2, 0] {
             let mut bytes = whole.clone();
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -112,12 +114,18 @@ fn every_number_in_a_pack_can_be_the_largest_there_is() {
             let same = opened.is_ok_and(|pack| pack.objects().is_ok());
             match read(&crafted, &content) {
                 Ok(read) => assert_eq!(read, content, "{value} at {at}"),
-                Err(error) => assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged), "{error}"),
+                Err(error) => assert!(
+                    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged),
+                    "{error}"
+                ),
             }
             // Only an id or a frame's checksum can be anything.
             let ids = end - 37..end - 5;
             let checksum = end - 37 - 8..end - 37;
-            assert!(!same || (at..at + 4).any(|at| ids.contains(&at) || checksum.contains(&at)), "{value} at {at}");
+            assert!(
+                !same || (at..at + 4).any(|at| ids.contains(&at) || checksum.contains(&at)),
+                "{value} at {at}"
+            );
         }
     }
 }
@@ -153,10 +161,9 @@ fn data_frames_hold_nothing_but_blobs_and_come_first() {
         checksum: pack::checksum(content),
     };
     let second = (HEADER_BYTES + content.len()) as u64;
-    for (classes, fine) in [
-        ([Class::Data, Class::Metadata], true),
-        ([Class::Metadata, Class::Data], false),
-    ] {
+    for (classes, fine) in
+        [([Class::Data, Class::Metadata], true), ([Class::Metadata, Class::Data], false)]
+    {
         let frames = [frame(classes[0], HEADER_BYTES as u64), frame(classes[1], second)];
         let objects = [blob_of(content, content.len()); 2];
         let mut bytes = pack::encode_header().to_vec();
@@ -177,7 +184,8 @@ fn a_pack_of_a_newer_version_is_refused_as_such() {
     let mut bytes = fs_err::read(&path).unwrap();
     bytes[8] = 2;
     let newer = crafted.add_pack(&bytes);
-    let error = PackFile::open(&crafted.store().join("objects").join(newer.to_string()), newer).unwrap_err();
+    let error = PackFile::open(&crafted.store().join("objects").join(newer.to_string()), newer)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("version 2"));
     let unreadable = crafted.repo().store().unreadable_packs();

@@ -4,14 +4,8 @@
 use std::path::{Path, PathBuf};
 
 /// Layers of core from the bottom; neighbours on one layer stay strangers.
-const LAYERS: [&[&str]; 6] = [
-    &["base"],
-    &["format"],
-    &["chunk", "codec", "disk"],
-    &["store", "local"],
-    &["repo"],
-    &["ops"],
-];
+const LAYERS: [&[&str]; 6] =
+    [&["base"], &["format"], &["chunk", "codec", "disk"], &["store", "local"], &["repo"], &["ops"]];
 
 /// Most lines of a file.
 const LINES: usize = 500;
@@ -128,9 +122,8 @@ fn wrong_imports(name: &str, text: &str) -> Vec<String> {
     let Some(inside) = name.strip_prefix("core/src/") else { return Vec::new() };
     let own = inside.split(['/', '.']).next().unwrap_or_default();
     let Some(own_layer) = layer(own) else { return Vec::new() };
-    let wrong = |module: &String| {
-        module != own && layer(module).is_none_or(|layer| layer >= own_layer)
-    };
+    let wrong =
+        |module: &String| module != own && layer(module).is_none_or(|layer| layer >= own_layer);
     let found = imports(text).into_iter().filter(wrong);
     found.map(|module| format!("{name}: `{own}` imports `{module}`")).collect()
 }
@@ -165,9 +158,13 @@ fn every_module_of_core_has_a_layer() {
 
 #[test]
 fn the_layer_test_sees_what_it_should() {
-    let nested = "use crate::{\n    base::{id, kind},\n    store::{Store,\n  pack::X},\n    ops,\n};\n";
+    let nested =
+        "use crate::{\n    base::{id, kind},\n    store::{Store,\n  pack::X},\n    ops,\n};\n";
     assert_eq!(imports(nested), ["base", "store", "ops"]);
-    assert_eq!(wrong_imports("core/src/store/x.rs", nested), ["core/src/store/x.rs: `store` imports `ops`"]);
+    assert_eq!(
+        wrong_imports("core/src/store/x.rs", nested),
+        ["core/src/store/x.rs: `store` imports `ops`"]
+    );
     let neighbour = "fn f() { crate::local::scan::x() }";
     assert_eq!(wrong_imports("core/src/store/x.rs", neighbour).len(), 1);
     assert_eq!(wrong_imports("core/src/local/x.rs", neighbour).len(), 0);

@@ -1,8 +1,21 @@
 //! Tests of the core.
+
+mod concurrency;
+mod crafted;
+mod damage;
+mod faults;
+mod fuzz_replay;
+mod golden;
+mod golden_store;
+mod hostile;
+mod hostile_packs;
+mod layers;
+mod power_cut;
 mod restore;
 mod restore_fixture;
 mod restore_hostile;
 mod restore_speed;
-mod concurrency;
+mod round_trip;
 mod scratch;
-mod fuzz_replay;
+mod store;
+mod trees;

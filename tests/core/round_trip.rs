@@ -19,7 +19,9 @@ use snap_core::{
     format::{
         chunk_list::{self, ChunkList, Piece, Pieces},
         commit::Commit,
-        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer},
+        pack::{
+            self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer,
+        },
         table::{Header, Purpose, Shape},
         tree::{
             Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr, split::FolderEncoder,
@@ -59,14 +61,22 @@ fn xattrs() -> impl Strategy<Value = Vec<Xattr>> {
 fn metadata() -> impl Strategy<Value = Metadata> {
     use proptest::option::of;
     (0..=0o7777_u16, of(owner()), of(time()), xattrs(), of(any::<u64>()), any::<bool>()).prop_map(
-        |(mode, owner, mtime, xattrs, link, sparse)| Metadata { mode, owner, mtime, xattrs, link, sparse },
+        |(mode, owner, mtime, xattrs, link, sparse)| Metadata {
+            mode,
+            owner,
+            mtime,
+            xattrs,
+            link,
+            sparse,
+        },
     )
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
     let device = || any::<(u32, u32)>().prop_map(|(major, minor)| Device { major, minor });
     prop_oneof![
-        (any::<u64>(), digest()).prop_map(|(size, id)| Kind::File { size, id: BlobId::from_bytes(id) }),
+        (any::<u64>(), digest())
+            .prop_map(|(size, id)| Kind::File { size, id: BlobId::from_bytes(id) }),
         digest().prop_map(|id| Kind::Folder { id: TreeId::from_bytes(id) }),
         vec(1..=255_u8, 1..100).prop_map(|target| Kind::Symlink { target: target.into() }),
         Just(Kind::Fifo),
@@ -83,8 +93,12 @@ fn entries(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Entry>> {
 }
 
 fn totals() -> impl Strategy<Value = Totals> {
-    any::<[u64; 4]>()
-        .prop_map(|[files, folders, others, bytes]| Totals { files, folders, others, bytes })
+    any::<[u64; 4]>().prop_map(|[files, folders, others, bytes]| Totals {
+        files,
+        folders,
+        others,
+        bytes,
+    })
 }
 
 fn node() -> impl Strategy<Value = Node> {
@@ -93,8 +107,11 @@ fn node() -> impl Strategy<Value = Node> {
     });
     prop_oneof![
         (totals(), entries(0..8)).prop_map(|(totals, entries)| Node::Leaf { totals, entries }),
-        (1..=4_u8, totals(), children)
-            .prop_map(|(level, totals, children)| Node::Inner { level, totals, children }),
+        (1..=4_u8, totals(), children).prop_map(|(level, totals, children)| Node::Inner {
+            level,
+            totals,
+            children
+        }),
     ]
 }
 
@@ -140,7 +157,15 @@ fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
             let codec = if is_raw { Codec::Raw } else { Codec::Zstd };
             let class = if is_metadata { Class::Metadata } else { Class::Data };
             let count = inside.len() as u32;
-            frames.push(Frame { offset, stored_bytes, raw_bytes, objects: count, codec, class, checksum });
+            frames.push(Frame {
+                offset,
+                stored_bytes,
+                raw_bytes,
+                objects: count,
+                codec,
+                class,
+                checksum,
+            });
             offset += u64::from(stored_bytes);
             objects.extend(inside.into_iter().map(|(id, kind, bytes)| Object {
                 id: ObjectId::from_bytes(id),
@@ -153,7 +178,11 @@ fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
 }
 
 /// Valid bytes of one format, changed a little.
-fn hurt(bytes: Vec<u8>, changes: &[(prop::sample::Index, u8)], cut: Option<prop::sample::Index>) -> Vec<u8> {
+fn hurt(
+    bytes: Vec<u8>,
+    changes: &[(prop::sample::Index, u8)],
+    cut: Option<prop::sample::Index>,
+) -> Vec<u8> {
     let mut bytes = bytes;
     for (at, value) in changes.iter().filter(|_| !bytes.is_empty()).collect::<Vec<_>>() {
         let at = at.index(bytes.len());
@@ -201,7 +230,9 @@ fn decode_everything(bytes: &[u8]) {
     let Ok(trailer) = Trailer::decode(&bytes[end..], bytes.len() as u64) else { return };
     let table = trailer.footer_offset() as usize;
     let objects = table + trailer.frame_table_bytes();
-    let Ok(frames) = trailer.decode_frames(&bytes[table..objects], HEADER_BYTES as u64) else { return };
+    let Ok(frames) = trailer.decode_frames(&bytes[table..objects], HEADER_BYTES as u64) else {
+        return;
+    };
     let Ok(objects) = trailer.decode_objects(&bytes[objects..end], &frames) else { return };
     assert_eq!(pack::encode_footer(&frames, &objects, HEADER_BYTES as u64), bytes[table..]);
 }
@@ -378,7 +409,11 @@ fn counts_that_lie_allocate_nothing() {
 }
 
 /// Entries of a directory, however it was split.
-fn entries_below(nodes: &std::collections::HashMap<TreeId, Vec<u8>>, id: TreeId, into: &mut Vec<Entry>) -> u8 {
+fn entries_below(
+    nodes: &std::collections::HashMap<TreeId, Vec<u8>>,
+    id: TreeId,
+    into: &mut Vec<Entry>,
+) -> u8 {
     match Node::decode(&nodes[&id]).unwrap() {
         Node::Leaf { entries, .. } => {
             into.extend(entries);

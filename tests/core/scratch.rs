@@ -36,7 +36,11 @@ pub(crate) struct Scratch {
 /// A temporary folder, in memory if there is such a place.
 pub(crate) fn temporary() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
 }
 
 impl Scratch {

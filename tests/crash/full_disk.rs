@@ -132,7 +132,7 @@ fn a_restore_onto_a_full_disk_says_so_and_goes_on_when_there_is_room() {
             restore.args(["restore", "latest"]).arg(&target);
             says_so(&fails(&mut restore, 1));
             if target.exists() {
-                assert_eq!(drafts(&target), [Path::new(""); 0], "with {spare} KiB");
+                assert_eq!(drafts(&target), Vec::<std::path::PathBuf>::new(), "with {spare} KiB");
             }
             filler.remove();
             well(&mut restore);

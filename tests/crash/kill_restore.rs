@@ -66,7 +66,7 @@ fn a_restore_killed_at_any_moment_shows_whole_files_only_and_can_be_run_again() 
         }
         well(&mut restore(&target));
         assert_eq!(compare(&source, &target, &options), [""; 0]);
-        assert_eq!(drafts(&target), [Path::new(""); 0], "left over");
+        assert_eq!(drafts(&target), Vec::<std::path::PathBuf>::new(), "left over");
         fs_err::remove_dir_all(&target).unwrap();
     }
     assert!(cut_short > TARGETS, "only {cut_short} restores were cut short");

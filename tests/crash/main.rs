@@ -7,6 +7,8 @@
 //! measured to take. What needs root or loop devices says so and passes where
 //! it has neither.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod full_disk;
 mod interrupt;
 mod kill;

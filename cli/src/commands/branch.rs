@@ -1,6 +1,6 @@
 //! `snap branch`: list, make, move, delete branches; go to another one.
 
-use snap_core::repo::{Head, RefError, RefName, Repo, ref_name::RefKind};
+use snap_core::repo::{Head, RefError, RefName, Repo, ref_log::Line, ref_name::RefKind};
 
 use crate::{
     commands::refs,
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<Done, CliError> {
     } else if let Some(name) = &args.log {
         let lines = match name.as_str() {
             "HEAD" => repo.refs().head_log()?,
-            name => repo.refs().log(&RefName::branch(name)?)?,
+            name => log_of(&repo, &RefName::branch(name)?)?,
         };
         refs::write_log(cx, name, &lines)?;
     } else if let Some(name) = &args.name {
@@ -71,6 +71,16 @@ pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<Done, CliError> {
         refs::list(cx, &repo, RefKind::Branch)?;
     }
     Ok(Done::Well)
+}
+
+/// What a branch that is or was there has been through.
+fn log_of(repo: &Repo, name: &RefName) -> Result<Vec<Line>, CliError> {
+    let lines = repo.refs().log(name)?;
+    let is_current = || Ok::<_, RefError>(repo.refs().head()? == Head::Branch(name.clone()));
+    if lines.is_empty() && repo.refs().read(name)?.is_none() && !is_current()? {
+        return Err(RefError::Unknown { name: name.clone() }.into());
+    }
+    Ok(lines)
 }
 
 /// Points `HEAD` at a branch that exists.

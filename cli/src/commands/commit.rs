@@ -56,11 +56,11 @@ pub(crate) struct CommitArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// What the snapshot is for; several are put below each other
+    /// What the snapshot is for; given again, it adds a paragraph
     #[arg(short, long, value_name = "TEXT")]
     message: Vec<String>,
 
-    /// Label that goes with the snapshot
+    /// Label that goes with the snapshot; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
@@ -68,7 +68,7 @@ pub(crate) struct CommitArgs {
     #[arg(short, long)]
     branch: Option<String>,
 
-    /// Name of a file whose content is read from stdin
+    /// Commit what comes from stdin, as a file of this name
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     stdin: Option<OsString>,
 
@@ -100,7 +100,7 @@ pub(crate) struct CommitArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Leaving out")]
 struct LeaveOut {
-    /// Pattern of what to leave out, as in .gitignore
+    /// Pattern of what to leave out, as in .gitignore; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
     let progress = cx.progress();
     let outcome = commit::run(&repo, source(args, &repo, cx)?, &options, &progress)?;
     progress.clear();
-    tell(&outcome, &repo, cx)?;
+    let told = tell(&outcome, &repo, cx);
     if outcome.created
         && let Err(error) = tidy::run(&repo, &progress)
     {
@@ -141,6 +141,8 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
     }
     drop(progress);
     summarize(&outcome, &repo, start, cx)?;
+    // Whether or not anybody reads the id, the snapshot is made.
+    told.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;
     Ok(if outcome.skipped > 0 { Done::Skipped } else { Done::Well })
 }
 
@@ -200,9 +202,11 @@ fn options(args: &CommitArgs, config: &Config, cx: &Context) -> Result<commit::O
         let bad = || CliError::BadTime { name: "--time", text: text.to_owned() };
         time::parse_exact(text).ok_or_else(bad)
     });
-    let labels: BTreeMap<_, _> = args.labels.iter().cloned().collect();
-    if labels.len() < args.labels.len() {
-        return Err(CliError::Usage("a label is given twice"));
+    let mut labels = BTreeMap::new();
+    for (key, value) in &args.labels {
+        if labels.insert(key.clone(), value.clone()).is_some() {
+            return Err(CliError::LabelTwice { key: key.clone() });
+        }
     }
     Ok(commit::Options {
         branch: args.branch.as_deref().map(RefName::branch).transpose()?,
@@ -221,7 +225,8 @@ fn options(args: &CommitArgs, config: &Config, cx: &Context) -> Result<commit::O
 fn ignore_options(args: &LeaveOut, config: &Config) -> Result<ignore::Options, CliError> {
     let mut patterns = config.commit.exclude.clone();
     for file in &args.exclude_from {
-        let text = fs_err::read_to_string(file);
+        // What failed and where is said by the error around it.
+        let text = std::fs::read_to_string(file);
         let text = text.map_err(|error| CliError::Source(PathError::when("read", file)(error)))?;
         patterns.extend(text.lines().map(str::to_owned));
     }

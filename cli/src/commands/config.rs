@@ -22,6 +22,12 @@ Examples:
   snap config set compression.level 9
   snap config set commit.exclude '[\"*.o\", \"/target\"]'";
 
+const SET_EXAMPLES: &str = "\
+Examples:
+  snap config set commit.author 'Ann Lee'
+  snap config set commit.gitignore true
+  snap config set commit.exclude '[\"*.o\", \"/target\"]'";
+
 /// List, read or change the settings of the store
 ///
 /// They stand in `config.toml` in the store, with comments that explain them.
@@ -36,13 +42,16 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List all settings
+    #[command(after_help = "Examples:\n  snap config list\n  snap --json config list")]
     List,
     /// Print one setting
+    #[command(after_help = "Examples:\n  snap config get compression.level")]
     Get {
         /// Setting, such as `chunk.average`
         key: String,
     },
     /// Change one setting
+    #[command(after_help = SET_EXAMPLES)]
     Set {
         /// Setting, such as `chunk.average`
         key: String,

@@ -33,8 +33,11 @@ pub(crate) struct InitArgs {
 
 pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<Done, CliError> {
     let store = match (&args.dir, cx.named()) {
+        (Some(_), Named::ByOption) => {
+            return Err(CliError::Usage("--store names a bare store and DIR the place of another"));
+        }
         (Some(dir), _) => dir.join(STORE_FOLDER),
-        (None, Named::Outright) => cx.store_dir()?,
+        (None, Named::ByOption | Named::ByEnvironment) => cx.store_dir()?,
         (None, Named::Nowhere) => Path::new(STORE_FOLDER).to_owned(),
     };
     make(cx, &store)?;

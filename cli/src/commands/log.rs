@@ -12,14 +12,19 @@ use snap_core::{
 use crate::{
     context::Context,
     report::{CliError, Done},
-    ui::{CommitJson, Out, Ui, size, size::Size, text, time},
+    ui::{
+        CommitJson, Out, Ui, size,
+        size::Size,
+        text,
+        time::{self, Day},
+    },
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap log -n 5                the five newest
   snap log --oneline v1.0      what led to the tag v1.0, a line each
-  snap log --since 2026-11-01  what was committed since the end of that day
+  snap log --since 2026-11-01  what was committed on that day and later
   snap --json log | jq .id     for programs";
 
 /// List commits, newest first
@@ -33,7 +38,7 @@ pub(crate) struct LogArgs {
     rev: String,
 
     /// Most commits to list
-    #[arg(short = 'n', long = "max-count", value_name = "NUMBER")]
+    #[arg(short = 'n', long = "max-count", value_name = "NUMBER", value_parser = at_least_one)]
     limit: Option<NonZeroU64>,
 
     /// One line for each commit
@@ -48,11 +53,11 @@ pub(crate) struct LogArgs {
     #[arg(long)]
     first_parent: bool,
 
-    /// None older than this
+    /// None older than this; of a date, its first moment
     #[arg(long, value_name = "DATE")]
     since: Option<String>,
 
-    /// None newer than this
+    /// None newer than this; of a date, its last moment
     #[arg(long, value_name = "DATE")]
     until: Option<String>,
 }
@@ -66,8 +71,8 @@ pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
     let options = log::Options {
         parents: if args.first_parent { Parents::First } else { Parents::All },
         limit: args.limit,
-        since: date(args.since.as_deref(), cx)?,
-        until: date(args.until.as_deref(), cx)?,
+        since: date(args.since.as_deref(), Day::Start, cx)?,
+        until: date(args.until.as_deref(), Day::End, cx)?,
     };
     let names = names(&repo)?;
     let mut out = cx.ui().out();
@@ -88,12 +93,16 @@ pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
     Ok(Done::Well)
 }
 
-fn date(text: Option<&str>, cx: &Context) -> Result<Option<Time>, CliError> {
+fn date(text: Option<&str>, day: Day, cx: &Context) -> Result<Option<Time>, CliError> {
     let parse = |text: &str| {
         let bad = || CliError::BadDate { text: text.to_owned() };
-        time::parse(text, cx.now()).ok_or_else(bad)
+        time::parse_for(day, text, cx.now()).ok_or_else(bad)
     };
     text.map(parse).transpose()
+}
+
+fn at_least_one(text: &str) -> Result<NonZeroU64, &'static str> {
+    text.parse().map_err(|_| "expected a number from 1 on")
 }
 
 fn all_starts(repo: &Repo) -> Result<Vec<CommitId>, CliError> {

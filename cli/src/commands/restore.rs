@@ -58,7 +58,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     overwrite: bool,
 
-    /// Remove what the snapshot lacks
+    /// Remove what is in the folder but not in the snapshot
     #[arg(long)]
     delete: bool,
 
@@ -66,11 +66,11 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 'n', long)]
     dry_run: bool,
 
-    /// Restore only what matches a pattern, as in .gitignore
+    /// Restore only what matches a pattern, as in .gitignore; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     include: Vec<String>,
 
-    /// Leave alone what matches a pattern
+    /// Leave alone what matches a pattern; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
@@ -221,7 +221,7 @@ fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
     ui.status(format_args!("{verb} {written}, {bytes}; {kept} already there"));
     if outcome.removed > 0 {
         let verb = if dry_run { "Would remove" } else { "Removed" };
-        ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra")));
+        ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra entry")));
     }
     let others = outcome.folders + outcome.symlinks + outcome.links + outcome.others;
     ui.detail(format_args!(

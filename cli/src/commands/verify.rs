@@ -113,7 +113,7 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
     let (packs, objects) =
         (size::count(outcome.packs, "pack"), size::count(outcome.objects, "object"));
     let commits = size::count(outcome.commits, "commit");
-    cx.ui().status(format_args!("Checked {packs} with {objects}, and {commits} that refs reach"));
+    cx.ui().status(format_args!("Checked {packs} with {objects}, and {commits} that branches and tags reach"));
     let read = Size(outcome.bytes_read);
     match data {
         Data::None => {}
@@ -123,11 +123,15 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
         Data::All => cx.ui().status(format_args!("Read {read}, all of the data")),
     }
     match outcome.problems.len() as u64 {
-        0 => cx.ui().status(format_args!("Everything is as it should be")),
-        problems => cx.ui().warning(format_args!(
-            "{} found; what is not listed as touched is whole",
-            size::count(problems, "problem")
-        )),
+        0 if data == Data::All => cx.ui().status(format_args!("Everything is as it should be")),
+        0 => cx.ui().status(format_args!("No damage found; --data reads all contents, too")),
+        problems => {
+            let rest = match data {
+                Data::All => "what is not listed as touched is whole",
+                _ => "--data reads all contents and may find more",
+            };
+            cx.ui().warning(format_args!("{} found; {rest}", size::count(problems, "problem")));
+        }
     }
 }
 

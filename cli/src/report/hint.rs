@@ -116,6 +116,8 @@ fn of_spec(error: &SpecError) -> Option<String> {
         SpecError::Unknown { .. } | SpecError::NoneBefore { .. } => Some(
             "`snap log --all` lists the commits, `snap branch` and `snap tag` the names".into(),
         ),
+        SpecError::NoParent { number: 1, .. } => Some("it is the first commit".into()),
+        SpecError::NoParent { .. } => Some("`snap show` lists the parents of a commit".into()),
         SpecError::Unborn { .. } => Some("`snap commit` makes the first one".into()),
         SpecError::Ambiguous { candidates, .. } => {
             let mut hint = "give more digits".to_owned();

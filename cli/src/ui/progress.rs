@@ -30,7 +30,7 @@ pub(crate) struct Progress<'a> {
     next_draw: AtomicU64,
     units: AtomicU64,
     files: AtomicU64,
-    bar: Mutex<Option<ProgressBar>>,
+    bar: Mutex<Option<(Phase, ProgressBar)>>,
 }
 
 impl<'a> Progress<'a> {
@@ -51,7 +51,7 @@ impl<'a> Progress<'a> {
     /// Takes the bar away, before something else is printed.
     pub(crate) fn clear(&self) {
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(bar) = bar {
+        if let Some((_, bar)) = bar {
             bar.finish_and_clear();
         }
     }
@@ -67,17 +67,20 @@ impl<'a> Progress<'a> {
         if now < next || self.next_draw.compare_exchange(next, later, set, get).is_err() {
             return;
         }
-        if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some((phase, bar)) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
             if bar.is_hidden() {
                 bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             }
             let units = self.units.load(Ordering::Relaxed);
-            // A total may be a guess.
+            // A total may be a guess; a wrong one is worse than none.
             if bar.length().is_some_and(|length| length < units) {
-                bar.set_length(units);
+                bar.unset_length();
+                bar.set_style(style(*phase, false));
             }
             bar.set_position(units);
-            let files = self.files.load(Ordering::Relaxed);
+            // What verify counts beside bytes are no files.
+            let has_files = matches!(phase, Phase::Commit | Phase::Restore);
+            let files = if has_files { self.files.load(Ordering::Relaxed) } else { 0 };
             if files > 0 {
                 bar.set_message(super::size::count(files, "file"));
             }
@@ -88,7 +91,7 @@ impl<'a> Progress<'a> {
     /// Tells something without tearing the bar.
     fn tell(&self, message: std::fmt::Arguments<'_>) {
         match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(bar) => bar.suspend(|| self.ui.warning(message)),
+            Some((_, bar)) => bar.suspend(|| self.ui.warning(message)),
             None => self.ui.warning(message),
         }
     }
@@ -104,8 +107,8 @@ impl Observer for Progress<'_> {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         bar.set_style(style(phase, total.is_some()));
         bar.set_prefix(title(phase));
-        let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace(bar);
-        if let Some(old) = old {
+        let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace((phase, bar));
+        if let Some((_, old)) = old {
             old.finish_and_clear();
         }
     }

@@ -15,8 +15,9 @@ impl fmt::Display for Size {
 }
 
 /// Parses a size such as `4096`, `10MB` or `1.5 GiB`.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>().map(|size| size.as_u64())
+pub(crate) fn parse(text: &str) -> Result<u64, &'static str> {
+    let size = text.parse::<ByteSize>().map_err(|_| "expected a size such as 4096, 10MB or 1.5GiB")?;
+    Ok(size.as_u64())
 }
 
 /// Shows a number with its noun: `1 file`, `1,204 files`, `2 entries`.

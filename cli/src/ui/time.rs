@@ -22,28 +22,46 @@ pub(crate) fn rfc3339(time: Time) -> String {
     timestamp(time).map_or_else(|| format!("@{}.{:09}", time.secs, time.nanos), |t| t.to_string())
 }
 
+/// Which moment a date without a time stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Day {
+    /// Its first one.
+    Start,
+    /// Its last one.
+    End,
+}
+
+/// Parses a date, a time or a word; a date stands for the end of that day.
+pub(crate) fn parse(text: &str, now: Time) -> Option<Time> {
+    parse_for(Day::End, text, now)
+}
+
 /// Parses a date, a time or a word; `now` is the present.
 ///
 /// | text                                     | meaning                     |
 /// |------------------------------------------|-----------------------------|
-/// | `2026-11-01`                             | the end of that day         |
+/// | `2026-11-01`                             | start or end of that day    |
 /// | `2026-11-01T10:00`, `2026-11-01 10:00:05`| local time                  |
 /// | `2026-11-01T10:00:00Z`, `…+01:00`        | that moment                 |
-/// | `today`, `yesterday`                     | the end of that day         |
+/// | `today`, `yesterday`                     | start or end of that day    |
 /// | `now`                                    | the present                 |
-pub(crate) fn parse(text: &str, now: Time) -> Option<Time> {
+pub(crate) fn parse_for(day: Day, text: &str, now: Time) -> Option<Time> {
+    let of = |date: Date| match day {
+        Day::Start => start_of(date),
+        Day::End => end_of(date),
+    };
     let today = || Some(timestamp(now)?.to_zoned(TimeZone::system()).date());
     match text {
         "now" => return Some(now),
-        "today" => return end_of(today()?),
-        "yesterday" => return end_of(today()?.yesterday().ok()?),
+        "today" => return of(today()?),
+        "yesterday" => return of(today()?.yesterday().ok()?),
         _ => {}
     }
     if let Some(time) = parse_exact(text) {
         return Some(time);
     }
     match text.len() {
-        10 => end_of(text.parse::<Date>().ok()?),
+        10 => of(text.parse::<Date>().ok()?),
         _ => {
             let local = text.parse::<DateTime>().ok()?;
             Some(time(local.to_zoned(TimeZone::system()).ok()?.timestamp()))
@@ -54,6 +72,10 @@ pub(crate) fn parse(text: &str, now: Time) -> Option<Time> {
 /// Parses RFC 3339 with an offset: one moment, whatever the time zone.
 pub(crate) fn parse_exact(text: &str) -> Option<Time> {
     text.parse::<Timestamp>().ok().map(time)
+}
+
+fn start_of(day: Date) -> Option<Time> {
+    Some(time(day.to_zoned(TimeZone::system()).ok()?.timestamp()))
 }
 
 /// The last nanosecond of a day.
@@ -97,5 +119,10 @@ mod tests {
         let day = utc("2026-11-01").unwrap();
         assert!(day.ends_with(".999999999Z"), "{day}");
         assert!(utc("yesterday").unwrap() < utc("today").unwrap());
+        let now = parse_exact("2026-11-21T12:00:00Z").unwrap();
+        let moment = |day, text| parse_for(day, text, now).unwrap();
+        let (start, end) = (moment(Day::Start, "today"), moment(Day::End, "yesterday"));
+        assert_eq!((start.secs - end.secs, start.nanos), (1, 0));
+        assert!(start <= now && now <= moment(Day::End, "today"));
     }
 }

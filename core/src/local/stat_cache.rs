@@ -350,6 +350,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
 
 /// Merges tables, newest first, into one with the next free number.
 fn publish(dir: &Path, disk: &Disk, shape: Shape, ending: &str, tables: &[Table]) -> Result<(), TableError> {
+    disk.create_folders(dir)?; // It may be deleted at any time.
     let path = temporary(dir);
     let mut writer = TableWriter::create(disk, &path, shape)?;
     let written = merge(tables, &mut writer).and_then(|()| Ok(writer.finish(&[])?));

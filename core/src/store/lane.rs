@@ -22,7 +22,7 @@ pub(super) struct Lane {
 impl Lane {
     /// An empty lane whose frames are closed at `target_bytes`.
     pub(super) fn new(level: i32, target_bytes: usize) -> Result<Self, CodecError> {
-        let encoder = Encoder::new(level)?;
+        let encoder = Encoder::for_small(level)?;
         Ok(Self { encoder, raw: Vec::new(), objects: Vec::new(), target_bytes })
     }
 

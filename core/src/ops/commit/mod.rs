@@ -176,6 +176,14 @@ pub enum CommitError {
         /// What is allowed.
         limit: usize,
     },
+    /// A reader would refuse a commit of so many labels.
+    #[error("{count} labels are more than {limit}")]
+    TooManyLabels {
+        /// How many there are.
+        count: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
     /// Others kept moving the branch.
     #[error("branch `{}` kept moving, {tries} times", name.short())]
     Contended {
@@ -206,7 +214,10 @@ impl CommitError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Source { source, .. } | Self::Stream(source) => ErrorKind::of_io(source),
-            Self::Overlap { .. } | Self::Pattern(_) | Self::TooLarge { .. } => ErrorKind::Invalid,
+            Self::Overlap { .. }
+            | Self::Pattern(_)
+            | Self::TooLarge { .. }
+            | Self::TooManyLabels { .. } => ErrorKind::Invalid,
             Self::Contended { .. } => ErrorKind::Locked,
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),

@@ -84,6 +84,10 @@ pub(super) fn run(
     observer: &dyn Observer,
     outcome: &mut Outcome,
 ) -> Result<(), CommitError> {
+    let (count, limit) = (options.labels.len(), limits::LABELS);
+    if count > limit {
+        return Err(CommitError::TooManyLabels { count, limit });
+    }
     let mut writer = Some(writer);
     for _ in 0..limits::REF_RETRIES {
         if options.unchanged == Unchanged::Keep && base.is_same(root) {

@@ -13,7 +13,7 @@ use crate::{
     },
     format::{
         pack::ObjectKind,
-        tree::{Kind, Node},
+        tree::{Child, Kind, Node},
     },
     ops::verify::{Dated, Findings, Outcome, Problem, VerifyError},
     repo::{
@@ -83,8 +83,10 @@ fn walk(
     observer: &dyn Observer,
     outcome: &mut Outcome,
 ) -> Result<(), VerifyError> {
+    // With each node of a split directory, what the one above says of it: its
+    // level and its first name.
     let mut waiting = vec![(root, 0usize, None)];
-    while let Some((id, depth, level)) = waiting.pop() {
+    while let Some((id, depth, place)) = waiting.pop() {
         if observer.cancelled() {
             return Err(VerifyError::Interrupted);
         }
@@ -96,7 +98,14 @@ fn walk(
             continue;
         }
         match store.tree(&id) {
-            Ok(Node::Leaf { entries, .. }) if level.is_none_or(|level| level == 0) => {
+            Ok(node) if place.is_some_and(|place| place != (node.level(), node.first().cloned())) => {
+                let what = "place of a tree node";
+                let source = crate::format::wire::FormatError::Invalid { what, at: 1 };
+                let (object, kind) = (id.object(), ObjectKind::Tree);
+                let source = StoreError::Object { id: object, kind, source };
+                findings.add(Problem::Object { id: object, source }, [object]);
+            }
+            Ok(Node::Leaf { entries, .. }) => {
                 for entry in entries {
                     match entry.kind {
                         Kind::Folder { id } => waiting.push((id, depth + 1, None)),
@@ -108,14 +117,9 @@ fn walk(
                     }
                 }
             }
-            Ok(Node::Inner { level: own, children, .. }) if level.is_none_or(|level| level == own) => {
-                waiting.extend(children.iter().map(|child| (child.id, depth, Some(own - 1))));
-            }
-            Ok(_) => {
-                let source = crate::format::wire::FormatError::Invalid { what: "tree level", at: 1 };
-                let (object, kind) = (id.object(), ObjectKind::Tree);
-                let source = StoreError::Object { id: object, kind, source };
-                findings.add(Problem::Object { id: object, source }, [object]);
+            Ok(Node::Inner { level, children, .. }) => {
+                let place = |child: Child| (child.id, depth, Some((level - 1, Some(child.first))));
+                waiting.extend(children.into_iter().map(place));
             }
             Err(source) => findings.add(Problem::Object { id: id.object(), source }, [id.object()]),
         }

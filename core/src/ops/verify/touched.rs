@@ -141,12 +141,12 @@ impl Search<'_> {
             return Ok(false);
         }
         let too_deep = stack.len() > limits::DEPTH * usize::from(limits::TREE_NODE_LEVELS);
-        let node = match self.store.tree(&id) {
-            Ok(node) if !too_deep && !self.findings.is_bad(&id.object()) => node,
-            _ => {
-                self.add(commit, path, id.object());
-                return Ok(true);
-            }
+        // Asked before it is read: a bad node may be named ever so often.
+        let is_bad = too_deep || self.findings.is_bad(&id.object());
+        let node = if is_bad { None } else { self.store.tree(&id).ok() };
+        let Some(node) = node else {
+            self.add(commit, path, id.object());
+            return Ok(true);
         };
         let items: Vec<Item> = match node {
             Node::Leaf { entries, .. } => entries

@@ -1,0 +1,231 @@
+//! Golden bytes: each format is what it was. The files were made by another
+//! program from the byte tables (see `fixtures/README.md`), not by this code.
+
+use std::{path::PathBuf, sync::Arc};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, TreeId},
+        name::EntryName,
+        time::Time,
+    },
+    disk::{
+        Disk,
+        table::{Table, TableWriter},
+    },
+    format::{
+        chunk_list::{ChunkList, Piece, Pieces},
+        commit::Commit,
+        pack::{
+            self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer,
+        },
+        table::{Purpose, Shape},
+        tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
+    },
+    repo::{
+        Change, RefName,
+        ref_log::{self, Target},
+    },
+};
+
+use crate::scratch::{START, Scratch};
+
+fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+}
+
+/// The bytes of an annotated file: `#` starts a comment.
+fn golden(name: &str) -> Vec<u8> {
+    let text = fs_err::read_to_string(fixtures().join("golden").join(name)).unwrap();
+    let code = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let digits: String = code.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
+    hex::decode(digits).unwrap()
+}
+
+#[track_caller]
+fn assert_golden(name: &str, made: &[u8]) {
+    let golden = golden(name);
+    let at = golden.iter().zip(made).position(|(a, b)| a != b);
+    assert_eq!((made.len(), at), (golden.len(), None), "length and first difference to {name}");
+}
+
+fn owner(uid: u32, gid: u32, user: &[u8], group: &[u8]) -> Option<Arc<Owner>> {
+    Some(Arc::new(Owner { uid, gid, user: user.into(), group: group.into() }))
+}
+
+fn tree_id(byte: u8) -> TreeId {
+    TreeId::from_bytes([byte; 32])
+}
+
+fn blob_id(byte: u8) -> BlobId {
+    BlobId::from_bytes([byte; 32])
+}
+
+fn totals(files: u64, folders: u64, others: u64, bytes: u64) -> Totals {
+    Totals { files, folders, others, bytes }
+}
+
+fn leaf() -> Node {
+    let ann = || owner(1000, 100, b"ann", b"");
+    let plain = |mode| Metadata { mode, ..Metadata::default() };
+    let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.into(), value: value.into() };
+    let full = Metadata {
+        mode: 0o7777,
+        owner: ann(),
+        mtime: Some(Time { secs: 1_800_000_000, nanos: 5 }),
+        xattrs: vec![xattr(b"user.a", b""), xattr(b"user.b", b"\0\xff")],
+        link: Some(0x0123_4567_89ab_cdef),
+        sparse: true,
+    };
+    let before_1970 = Some(Time { secs: -1, nanos: 999_999_999 });
+    let device = |major, minor| Device { major, minor };
+    let rows: Vec<(&[u8], Kind, Metadata)> = vec![
+        (b"block", Kind::BlockDevice { device: device(250, 65_537) }, plain(0o660)),
+        (
+            b"char",
+            Kind::CharDevice { device: device(1, 3) },
+            Metadata { owner: owner(0, 0, b"root", b"root"), ..plain(0o600) },
+        ),
+        (b"fifo", Kind::Fifo, Metadata { mtime: before_1970, ..plain(0o644) }),
+        (b"file", Kind::File { size: 5, id: blob_id(0x11) }, full),
+        (b"file2", Kind::File { size: 0, id: BlobId::of(b"") }, plain(0)),
+        (b"folder", Kind::Folder { id: tree_id(0x22) }, Metadata { owner: ann(), ..plain(0o1755) }),
+        (b"link", Kind::Symlink { target: (*b"../x\xff").into() }, plain(0o777)),
+        (b"socket", Kind::Socket, plain(0o755)),
+        (
+            b"\xff\n",
+            Kind::File { size: 1 << 60, id: blob_id(0x33) },
+            Metadata { sparse: true, ..plain(0o644) },
+        ),
+    ];
+    let entry =
+        |(name, kind, metadata)| Entry { name: EntryName::new(name).unwrap(), kind, metadata };
+    Node::Leaf {
+        totals: totals(3, 1, 5, (1 << 60) + 5),
+        entries: rows.into_iter().map(entry).collect(),
+    }
+}
+
+#[test]
+fn trees_have_their_golden_bytes() {
+    let child =
+        |first: &[u8], byte| Child { first: EntryName::new(first).unwrap(), id: tree_id(byte) };
+    let node = Node::Inner {
+        level: 1,
+        totals: totals(40_000, 2, 0, 123_456),
+        children: vec![child(b"a", 0x44), child(b"k\xff", 0x55)],
+    };
+    for (file, value) in [("tree-leaf.hex", leaf()), ("tree-node.hex", node)] {
+        assert_golden(file, &value.encode());
+        assert_eq!(Node::decode(&golden(file)), Ok(value));
+    }
+}
+
+#[test]
+fn commits_have_their_golden_bytes() {
+    let commit = Commit {
+        tree: tree_id(0x66),
+        parents: vec![CommitId::from_bytes([0x77; 32]), CommitId::from_bytes([0x10; 32])],
+        time: Time { secs: 1_800_000_000, nanos: 123_456_789 },
+        author: "Ann".into(),
+        host: "box".into(),
+        message: "fix the roof\nä".into(),
+        labels: [("a".into(), "1".into()), ("b".into(), String::new())].into(),
+        root: Some(Metadata {
+            mode: 0o755,
+            owner: owner(1000, 1000, b"ann", b"ann"),
+            mtime: Some(Time { secs: -86_400, nanos: 0 }),
+            ..Metadata::default()
+        }),
+        totals: totals(3, 1, 0, 300),
+    };
+    assert_golden("commit.hex", &commit.encode());
+    assert_eq!(Commit::decode(&golden("commit.hex")), Ok(commit));
+}
+
+#[test]
+fn chunk_lists_have_their_golden_bytes() {
+    let piece = |byte, bytes| Piece { id: blob_id(byte), bytes };
+    let direct = ChunkList {
+        total_bytes: (1 << 20) + 300,
+        pieces: Pieces::Chunks(vec![piece(0x88, 1 << 20), piece(0x99, 300)]),
+    };
+    let parts =
+        ChunkList { total_bytes: 1 << 40, pieces: Pieces::Parts(vec![piece(0xaa, 589_824)]) };
+    for (file, value) in [("chunk-list.hex", direct), ("chunk-list-parts.hex", parts)] {
+        assert_golden(file, &value.encode());
+        assert_eq!(ChunkList::decode(&golden(file)), Ok(value));
+    }
+}
+
+#[test]
+fn packs_have_their_golden_bytes() {
+    let frame = |offset, stored: &[u8], objects, class| Frame {
+        offset,
+        stored_bytes: stored.len() as u32,
+        raw_bytes: stored.len() as u32,
+        objects,
+        codec: Codec::Raw,
+        class,
+        checksum: pack::checksum(stored),
+    };
+    let frames = [frame(16, b"hello", 2, Class::Data), frame(21, b"metadata", 1, Class::Metadata)];
+    let object = |id, kind, bytes| Object { id, kind, bytes };
+    let objects = [
+        object(BlobId::of(b"hello").object(), ObjectKind::Blob, 5),
+        object(BlobId::of(b"").object(), ObjectKind::Blob, 0),
+        object(ObjectId::from_bytes([0xbb; 32]), ObjectKind::Tree, 8),
+    ];
+    let mut bytes = pack::encode_header().to_vec();
+    bytes.extend_from_slice(b"hellometadata");
+    bytes.extend_from_slice(&pack::encode_footer(&frames, &objects, HEADER_BYTES as u64));
+    assert_golden("pack.hex", &bytes);
+
+    let golden = golden("pack.hex");
+    assert_eq!(pack::decode_header(&golden), Ok(0));
+    let end = golden.len() - TRAILER_BYTES;
+    let trailer = Trailer::decode(&golden[end..], golden.len() as u64).unwrap();
+    let table = trailer.footer_offset() as usize;
+    let (table, rest) = golden[table..end].split_at(trailer.frame_table_bytes());
+    assert_eq!(trailer.decode_frames(table, HEADER_BYTES as u64).unwrap(), frames);
+    assert_eq!(trailer.decode_objects(rest, &frames).unwrap(), objects);
+}
+
+#[test]
+fn tables_have_their_golden_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let shape = Shape { purpose: Purpose::Index, key_bytes: 32, record_bytes: 48 };
+    let record = |id: u8, numbers: [u32; 4]| {
+        let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+        [id; 32].into_iter().chain(numbers).collect::<Vec<u8>>()
+    };
+    let records = [record(0x11, [0, 0, 0, 5]), record(0x22, [2 << 28, 1, 0, 8])];
+    let path = dir.path().join("made");
+    let mut writer = TableWriter::create(&Disk::default(), &path, shape).unwrap();
+    records.iter().for_each(|record| writer.push(record).unwrap());
+    writer.finish(&[0xcc; 32]).unwrap();
+    assert_golden("table.hex", &fs_err::read(&path).unwrap());
+
+    let path = dir.path().join("golden");
+    fs_err::write(&path, golden("table.hex")).unwrap();
+    let table = Table::open(&path, shape).unwrap();
+    let back: Vec<Vec<u8>> = table.iter().map(|record| record.unwrap().to_vec()).collect();
+    assert_eq!((back, table.meta()), (records.to_vec(), &[0xcc; 32][..]));
+}
+
+#[test]
+fn logs_of_refs_have_their_golden_bytes() {
+    let scratch = Scratch::new();
+    let name = RefName::tag("v1").unwrap();
+    let id = CommitId::from_bytes([0x66; 32]);
+    let time = Time { nanos: 7, ..START };
+    let change = Change { time, who: "Ann\tB", reason: "commit: a\\b\n" };
+    scratch.repo().refs().update(&name, None, Some(id), &change).unwrap();
+    let path = name.log_file(&scratch.store());
+    assert_golden("ref-log.hex", &fs_err::read(&path).unwrap());
+
+    fs_err::write(&path, golden("ref-log.hex")).unwrap();
+    let [line] = &ref_log::read(&path).unwrap()[..] else { panic!("one line") };
+    assert_eq!((line.time, &line.old, &line.new), (time, &Target::Nothing, &Target::Commit(id)));
+    assert_eq!((&*line.who, &*line.reason), (change.who, change.reason));
+}

@@ -1,0 +1,182 @@
+//! A store as version 1 wrote it: it must open, verify, log and restore for
+//! ever. Made once by the ignored test below; never made again.
+
+use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::{id::CommitId, observe::Silent, time::Time},
+    format::tree::Kind,
+    ops::{
+        commit::{self, Content, Options, Source},
+        list::{self, Depth},
+        log,
+        verify::{self, Data},
+    },
+    repo::{Change, RefName},
+};
+use snap_testkit::bytes::Corpus;
+
+use crate::scratch::{START, Scratch, copy, open, options, refs, temporary};
+
+/// Commits of `main`, oldest first.
+const COMMITS: [&str; 3] = [
+    "6599f9a95ce2d26366f5ae42e789b1af711634de086093104e928166387b1c72",
+    "858492e46e8a11c49675550fcf811ac2b51898983d62c1bf85bbed8f10674bcb",
+    "fabec90cc938c98f24048d9c4a49219649a46d8b53c1a24d76617e9050c0b6aa",
+];
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/store-v1")
+}
+
+/// Empty folders cannot be kept in git, so they are made in the copy.
+fn copied() -> tempfile::TempDir {
+    let dir = temporary();
+    copy(&golden(), &dir.path().join("store"));
+    for folder in ["refs/heads", "refs/tags", "logs", "index", "cache", "tmp"] {
+        fs_err::create_dir_all(dir.path().join("store").join(folder)).unwrap();
+    }
+    dir
+}
+
+/// What each of the commits holds, by number.
+fn fill(source: &Path, number: usize) {
+    let write = |name: &str, content: &[u8]| {
+        let path = source.join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, content).unwrap();
+    };
+    write("hello.txt", format!("hello {number}\n").as_bytes());
+    write("empty", b"");
+    write("folder/text", &Corpus::Text.make_seeded(20_000, number as u64));
+    write("folder/deep/er/noise", &Corpus::Random.make(3_000));
+    if number > 0 {
+        // Cut, but of few bytes when compressed.
+        let mut large = Corpus::Zeros.make(5 << 20);
+        large[..6_000].copy_from_slice(&Corpus::Source.make_seeded(6_000, number as u64));
+        write("large", &large);
+        let _ = fs_err::remove_file(source.join("link"));
+        fs_err::os::unix::fs::symlink("folder/text", source.join("link")).unwrap();
+    }
+    if number > 1 {
+        for n in 0..1_500 {
+            write(&format!("many/{n:04}"), b"");
+        }
+    }
+    // Whatever the umask is.
+    for entry in walkdir::WalkDir::new(source).into_iter().map(Result::unwrap) {
+        let kind = entry.file_type();
+        if !kind.is_symlink() {
+            let mode = if kind.is_dir() { 0o755 } else { 0o644 };
+            fs_err::set_permissions(entry.path(), Permissions::from_mode(mode)).unwrap();
+        }
+    }
+}
+
+fn reproducible(number: usize) -> Options {
+    Options {
+        content: Content::Reproducible,
+        message: format!("commit {number}"),
+        time: Some(Time { secs: START.secs + number as i64, ..START }),
+        labels: [("number".to_owned(), number.to_string())].into(),
+        ..options()
+    }
+}
+
+/// `cargo test -p snap-core --test core make_the_golden_store -- --ignored`
+#[test]
+#[ignore = "writes fixtures/store-v1, which must never change"]
+fn make_the_golden_store() {
+    let scratch = Scratch::new();
+    for number in 0..3 {
+        fill(&scratch.source(), number);
+        let source = Source::Folder(scratch.source());
+        let made = commit::run(&scratch.repo(), source, &reproducible(number), &Silent).unwrap();
+        if number == 0 {
+            let change = Change { time: START, who: "Ann", reason: "tag" };
+            let tag = RefName::tag("first").unwrap();
+            scratch.repo().refs().update(&tag, None, made.id, &change).unwrap();
+        }
+        println!("{}", made.id.unwrap());
+    }
+    for part in ["config.toml", "HEAD", "objects", "refs", "logs"] {
+        copy_part(&scratch.store().join(part), &golden().join(part));
+    }
+}
+
+fn copy_part(from: &Path, to: &Path) {
+    if from.is_dir() {
+        fs_err::create_dir_all(to.parent().unwrap()).unwrap();
+        copy(from, to);
+    } else {
+        fs_err::create_dir_all(to.parent().unwrap()).unwrap();
+        fs_err::copy(from, to).unwrap();
+    }
+}
+
+#[test]
+fn a_store_of_version_1_opens_verifies_and_lists_its_history() {
+    let dir = copied();
+    let repo = open(&dir.path().join("store"));
+    let ids: Vec<CommitId> = COMMITS.iter().map(|id| id.parse().unwrap()).collect();
+    let names = [("refs/heads/main".to_owned(), ids[2]), ("refs/tags/first".to_owned(), ids[0])];
+    assert_eq!(refs(&repo), names);
+    let logged: Vec<CommitId> = log::run(repo.store(), &ids[2..], &log::Options::default())
+        .unwrap()
+        .map(|item| item.unwrap().0)
+        .collect();
+    assert_eq!(logged, [ids[2], ids[1], ids[0]]);
+    let all = verify::Options { data: Data::All };
+    let verified = verify::run(&repo, &all, &Silent).unwrap();
+    assert_eq!(verified.problems.len(), 0, "{:?}", verified.problems);
+    assert_eq!(verified.commits, 3);
+    let line = &repo.refs().log(&RefName::branch("main").unwrap()).unwrap()[2];
+    assert_eq!(line.reason, "commit: commit 2");
+}
+
+#[test]
+fn a_store_of_version_1_restores_and_takes_new_commits() {
+    let dir = copied();
+    let store = dir.path().join("store");
+    for (number, id) in COMMITS.iter().enumerate() {
+        let source = dir.path().join(format!("source-{number}"));
+        let target = dir.path().join(format!("target-{number}"));
+        (0..=number).for_each(|number| {
+            fs_err::create_dir_all(&source).unwrap();
+            fill(&source, number);
+        });
+        let repo = open(&store);
+        let commit = repo.store().commit(&id.parse().unwrap()).unwrap();
+        let what = snap_core::ops::restore::What::Folder { tree: commit.tree, root: None };
+        let options = snap_core::ops::restore::Options::default();
+        snap_core::ops::restore::run(repo.store(), &what, &target, &options, &Silent).unwrap();
+        let options = snap_testkit::compare::Options {
+            times: false,
+            root: false,
+            sparse: false,
+            ..snap_testkit::compare::Options::default()
+        };
+        let differences = snap_testkit::compare::compare(&source, &target, &options);
+        assert_eq!(differences, Vec::<String>::new());
+        let mut files = 0;
+        let mut each = |_: &[u8], entry: &snap_core::format::tree::Entry| {
+            files += u64::from(matches!(entry.kind, Kind::File { .. }));
+            Ok(())
+        };
+        list::run(repo.store(), (commit.tree, b""), Depth::All, &Silent, &mut each).unwrap();
+        assert_eq!(files, commit.totals.files);
+    }
+    let source = dir.path().join("source-2");
+    let same = Source::Folder(source.clone());
+    let same = commit::run(&open(&store), same, &reproducible(3), &Silent).unwrap();
+    assert!(!same.created, "cutting, ids and trees are what they were");
+    fs_err::write(source.join("hello.txt"), "hello again\n").unwrap();
+    let more =
+        commit::run(&open(&store), Source::Folder(source), &reproducible(3), &Silent).unwrap();
+    assert!(more.created);
+    assert_eq!(more.added.objects, 3, "a blob, a tree and a commit");
+}
