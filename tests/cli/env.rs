@@ -94,7 +94,12 @@ impl TestEnv {
 
     /// The binary, ready to be run in a folder below the root.
     pub(crate) fn command(&self, dir: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
+        self.command_of(dir, env!("CARGO_BIN_EXE_snap"))
+    }
+
+    /// Another program, ready to be run as the binary is.
+    pub(crate) fn command_of(&self, dir: &str, program: &str) -> Command {
+        let mut command = Command::new(program);
         command.current_dir(self.path(dir)).env_clear().envs(self.vars.iter().cloned());
         command
     }

@@ -1,0 +1,64 @@
+//! What was moved is not read again.
+
+use std::{thread::sleep, time::Duration};
+
+use serde_json::Value;
+
+use crate::env::TestEnv;
+
+/// Longer than the times of a file are mistrusted.
+const SETTLED: Duration = Duration::from_millis(2100);
+
+fn commit(env: &TestEnv) -> Value {
+    env.snap(["commit", "--json"]).succeeds().json().remove(0)
+}
+
+/// What a commit counted: new, changed and unmodified files.
+fn counts(made: &Value) -> [u64; 3] {
+    ["files_new", "files_changed", "files_unmodified"].map(|key| made[key].as_u64().unwrap())
+}
+
+#[test]
+fn a_moved_file_or_folder_is_not_read_again() {
+    let env = TestEnv::new();
+    env.write("a/one", "1".repeat(5000));
+    env.write("a/two", "2".repeat(5000));
+    env.write("b/three", "3".repeat(5000));
+    env.write("b/deep/four", "4".repeat(5000));
+    sleep(SETTLED);
+    let first = commit(&env);
+    assert_eq!((first["bytes_read"].as_u64(), counts(&first)), (Some(20_000), [4, 0, 0]));
+
+    fs_err::rename(env.path("a/one"), env.path("b/one again")).unwrap();
+    let file_moved = commit(&env);
+    assert_eq!((file_moved["bytes_read"].as_u64(), counts(&file_moved)), (Some(0), [1, 0, 3]));
+
+    fs_err::rename(env.path("b"), env.path("c")).unwrap();
+    let folder_moved = commit(&env);
+    assert_eq!((&folder_moved["bytes_read"], &folder_moved["files"]), (&0.into(), &4.into()));
+    assert_eq!(counts(&folder_moved).iter().sum::<u64>(), 4, "{folder_moved}");
+    assert_eq!(counts(&folder_moved)[1], 0, "{folder_moved}");
+
+    let listed = env.snap(["ls", "-R"]).succeeds().stdout;
+    assert_eq!(listed, "a/\na/two\nc/\nc/deep/\nc/deep/four\nc/one again\nc/three\n");
+    assert_eq!(env.snap(["cat", "HEAD:c/one again"]).succeeds().stdout, "1".repeat(5000));
+    env.snap(["verify", "--data"]).succeeds();
+}
+
+/// Another file with the old one's name, size and time is another file.
+#[test]
+fn what_takes_the_place_of_a_moved_file_is_read() {
+    let env = TestEnv::new();
+    env.write("a", "old content");
+    sleep(SETTLED);
+    commit(&env);
+    let time = fs_err::metadata(env.path("a")).unwrap().modified().unwrap();
+    fs_err::rename(env.path("a"), env.path("b")).unwrap();
+    env.write("a", "new content");
+    let file = fs_err::OpenOptions::new().append(true).open(env.path("a")).unwrap();
+    file.file().set_modified(time).unwrap();
+    let made = commit(&env);
+    assert_eq!(made["bytes_read"], 11, "{made}");
+    assert_eq!(env.snap(["cat", "HEAD:a"]).succeeds().stdout, "new content");
+    assert_eq!(env.snap(["cat", "HEAD:b"]).succeeds().stdout, "old content");
+}

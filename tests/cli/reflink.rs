@@ -1,0 +1,113 @@
+//! Restores that share blocks, on file systems that can: btrfs and xfs, each in
+//! an image of its own. Needs root, loop devices and the programs that make
+//! such file systems, and says so where they are missing.
+
+use std::{io::Write, process::Command};
+
+use crate::env::TestEnv;
+
+/// Exit codes of [`SCRIPT`] where something is missing.
+const MISSING: [(i32, &str); 3] = [
+    (97, "the program that makes such a file system is not here"),
+    (98, "no image could be made"),
+    (99, "such an image cannot be mounted here"),
+];
+
+/// Mounts an image at `m`, in a mount namespace that ends with the script; `m/p`
+/// is committed and restored. `ok` says that a step came out right.
+const SCRIPT: &str = r#"
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+command -v mkfs.$FS >/dev/null || exit 97
+truncate -s 512M image && mkfs.$FS -q image >/dev/null 2>&1 || exit 98
+mkdir m && mount -o loop image m 2>/dev/null || exit 99
+set -e
+mkdir -p m/p/sub
+head -c 3000000 /dev/urandom > m/p/large
+head -c 300000 /dev/urandom > m/p/medium
+head -c 3000 /dev/urandom > m/p/small
+cp --reflink=never m/p/medium m/p/sub/medium
+sleep 2.1
+cd m/p
+snap -q commit > /dev/null
+
+echo originals $(snap restore latest ../one --json -q)
+diff -r --exclude .snap . ../one && echo same
+
+# Only some of the originals are still what they were.
+printf x >> large
+printf x >> medium
+rm sub/medium
+cp -r --reflink=never ../one ../expected
+echo duplicates $(snap restore latest ../two --json -q)
+diff -r ../expected ../two && echo same
+
+# Without any original: what was restored first is the original of the second.
+rm -rf large medium small sub
+echo again $(snap restore latest ../three --json -q)
+diff -r ../expected ../three && echo same
+sync
+filefrag -v ../one/large ../three/medium ../three/sub/medium || true
+"#;
+
+/// Restores on a file system of this kind, and what was said.
+fn said_on(file_system: &str) -> Option<String> {
+    let env = TestEnv::new();
+    let skip = |reason: &str| {
+        // Past the harness, which would keep it to itself.
+        let line = format!("skipped reflinks on {file_system}: {reason}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        None
+    };
+    if !rustix::process::geteuid().is_root() {
+        return skip("mounting needs root");
+    }
+    let snap = env!("CARGO_BIN_EXE_snap");
+    let script = format!("FS={file_system}; snap() {{ {snap} \"$@\"; }}\n{SCRIPT}");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", &script]).current_dir(env.path(""));
+    let Ok(output) = unshare.output() else { return skip("`unshare` is not here") };
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if err.contains("unshare failed") {
+        return skip("no mount namespace of one's own");
+    }
+    if let Some((_, why)) = MISSING.iter().find(|(code, _)| output.status.code() == Some(*code)) {
+        return skip(why);
+    }
+    assert!(output.status.success(), "{out}\n{err}");
+    Some(out.into_owned())
+}
+
+/// How many files a step cloned.
+fn cloned(said: &str, step: &str) -> u64 {
+    let line = said.lines().find_map(|line| line.strip_prefix(step)).unwrap();
+    let outcome: serde_json::Value = serde_json::from_str(line).unwrap();
+    outcome["files_cloned"].as_u64().unwrap()
+}
+
+fn check(said: &str) {
+    // Both files from 128 KiB on, and the copy of one.
+    assert_eq!(cloned(said, "originals "), 3, "{said}");
+    // Of the medium ones the second shares with the first.
+    assert_eq!(cloned(said, "duplicates "), 1, "{said}");
+    assert_eq!(cloned(said, "again "), 1, "{said}");
+    assert_eq!(said.lines().filter(|line| *line == "same").count(), 3, "{said}");
+    if let Some(at) = said.find("Filesystem type is") {
+        let shared = said[at..].lines().filter(|line| line.contains("shared")).count();
+        assert!(shared >= 3, "{said}");
+    }
+}
+
+#[test]
+fn btrfs_shares_blocks() {
+    if let Some(said) = said_on("btrfs") {
+        check(&said);
+    }
+}
+
+#[test]
+fn xfs_shares_blocks() {
+    if let Some(said) = said_on("xfs") {
+        check(&said);
+    }
+}

@@ -1,0 +1,111 @@
+//! On a terminal: colours, short ids, progress bars. `script` of util-linux
+//! makes one; without it nothing is tested here.
+
+use std::{io::Write, process::Stdio};
+
+use crate::env::TestEnv;
+
+const ESCAPE: char = '\u{1b}';
+
+/// What a terminal is sent while the shell runs `line`, in which `snap` is the
+/// binary; `None` where there is no terminal to be had.
+fn shown(env: &TestEnv, line: &str) -> Option<String> {
+    let snap = env!("CARGO_BIN_EXE_snap");
+    let script = format!("snap() {{ {snap} \"$@\"; }}; {line}");
+    let mut command = env.command_of("", "script");
+    command.env("TERM", "xterm").env("SHELL", "/bin/sh").env("PATH", "/usr/bin:/bin");
+    command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null());
+    let Ok(output) = command.output() else {
+        // Past the harness, which would keep it to itself.
+        std::io::stderr().write_all(b"skipped: `script` of util-linux is not here\n").unwrap();
+        return None;
+    };
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n"))
+}
+
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("sub/file", "1");
+    env.snap(["commit", "-q", "-m", "one"]).succeeds();
+    env
+}
+
+#[test]
+fn ids_are_short_and_coloured() {
+    let env = env();
+    let id = env.snap(["--json", "log"]).json()[0]["id"].as_str().unwrap().to_owned();
+    let Some(log) = shown(&env, "snap log --oneline; snap ls; snap branch; snap show") else {
+        return;
+    };
+    assert!(log.contains(&format!("{ESCAPE}[33m{}{ESCAPE}[0m ", &id[..12])), "{log:?}");
+    assert!(!log.contains(&id[..13]), "{log:?}");
+    assert!(log.contains(&format!("{ESCAPE}[34msub/{ESCAPE}[0m\n")), "{log:?}");
+    // What is meant for programs stays whole, and plain.
+    let json = shown(&env, "snap log --json").unwrap();
+    assert!(json.contains(&id) && !json.contains(ESCAPE), "{json:?}");
+}
+
+#[test]
+fn errors_are_coloured() {
+    let env = env();
+    let Some(said) = shown(&env, "snap show nope || true") else { return };
+    assert!(said.contains(&format!("{ESCAPE}[31merror:{ESCAPE}[0m there is no")), "{said:?}");
+    assert!(said.contains(&format!("{ESCAPE}[36mhint:{ESCAPE}[0m ")), "{said:?}");
+}
+
+#[test]
+fn colours_can_be_turned_off() {
+    let env = env();
+    for line in [
+        "NO_COLOR=1 snap log; NO_COLOR=1 snap ls",
+        "snap --color never log; snap --color=never ls",
+        "TERM=dumb snap log; TERM=dumb snap ls",
+        "snap --color never show nope || true",
+    ] {
+        let Some(said) = shown(&env, line) else { return };
+        assert!(!said.contains(ESCAPE), "{line}: {said:?}");
+    }
+    // And on, where there is no terminal.
+    let log = env.snap(["--color", "always", "log"]).succeeds().stdout;
+    assert!(log.contains(ESCAPE), "{log:?}");
+}
+
+#[test]
+fn a_commit_prints_its_whole_id_on_a_terminal_too() {
+    let env = env();
+    let Some(said) = shown(&env, "snap -q commit --allow-empty") else { return };
+    let id = said.trim_end();
+    assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{said:?}");
+}
+
+#[test]
+fn a_bar_appears_after_a_moment_and_leaves_nothing_behind() {
+    let env = env();
+    // More than a buffer each time, so that it is noticed.
+    let slow = "for n in 1 2 3 4 5; do head -c 2000000 /dev/zero; sleep 0.2; done";
+    let Some(said) = shown(&env, &format!("{{ {slow}; }} | snap commit --stdin zeros")) else {
+        return;
+    };
+    assert!(said.contains("Committing") && said.contains("MiB/s"), "{said:?}");
+    let bar_end = said.rfind("\r\u{1b}[2K").unwrap() + "\r\u{1b}[2K".len();
+    let rest = &said[bar_end..];
+    let (id, summary) = rest.split_once('\n').unwrap();
+    assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{rest:?}");
+    assert!(summary.starts_with("Committed 1 file, 9.5 MiB: 1 new"), "{rest:?}");
+    // More came than the last commit had: a full bar would be a lie.
+    assert!(!said.contains("0s left"), "{said:?}");
+
+    let quiet = shown(&env, &format!("{{ {slow}; }} | snap -q commit --stdin zeros2")).unwrap();
+    assert_eq!(quiet.trim_end().len(), 64, "{quiet:?}");
+}
+
+#[test]
+fn what_is_quick_shows_no_bar() {
+    let env = env();
+    let Some(said) = shown(&env, "snap commit --allow-empty; snap verify; snap restore HEAD out")
+    else {
+        return;
+    };
+    assert!(!said.contains(ESCAPE) && !said.contains('\r'), "{said:?}");
+}
