@@ -31,6 +31,12 @@ fn what_is_no_file_is_not_printed() {
     error: `sub` is a folder, not a file
     hint: `snap ls` lists a folder
     ");
+    insta::assert_snapshot!(env.snap(["cat", "HEAD:"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `HEAD:` is a folder, not a file
+    hint: `snap ls` lists a folder
+    ");
     insta::assert_snapshot!(env.snap(["cat", "HEAD:none"]), @r"
     exit: 1
     --- stderr ---

@@ -186,7 +186,9 @@ fn a_date_means_the_whole_day() {
     let env = env();
     let days = |args: &[&str]| {
         let log = env.snap([&["log", "--json"], args].concat()).succeeds().json();
-        log.iter().map(|commit| commit["time"].as_str().unwrap()[8..10].to_owned()).collect::<Vec<_>>()
+        log.iter()
+            .map(|commit| commit["time"].as_str().unwrap()[8..10].to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(days(&["--since", "2026-11-02"]), ["03", "02"]);
     assert_eq!(days(&["--until", "2026-11-02"]), ["02", "01"]);

@@ -117,3 +117,23 @@ fn a_bare_store_needs_a_target() {
     env.snap(["--store", "s", "restore", "latest", "out"]).succeeds();
     assert_eq!(env.read("out/a"), "1");
 }
+
+#[test]
+fn links_are_counted_and_a_pattern_without_a_match_is_told() {
+    let env = env();
+    std::os::unix::fs::symlink("notes.txt", env.path("home/link")).unwrap();
+    fs_err::hard_link(env.path("home/notes.txt"), env.path("home/second")).unwrap();
+    env.snap(["commit", "home"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../a", "-v"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 2 files and 2 other entries, 9 B; 0 already there
+    Of those 0 files with blocks of another file; besides 1 folder, and attributes set right of 0 entries
+    ");
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../b", "-i", "*.pdf"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 0 files, 0 B; 0 already there
+    warning: nothing in there matches --include and not --exclude
+    ");
+}

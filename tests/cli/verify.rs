@@ -24,7 +24,7 @@ fn a_whole_store_is_said_to_be_whole() {
     exit: 0
     --- stderr ---
     Checked 2 packs with 6 objects, and 2 commits that branches and tags reach
-    Read [SIZE], all of the data
+    Read [SIZE] of the data
     Everything is as it should be
     ");
     env.snap(["verify", "--sample", "50%"]).succeeds();

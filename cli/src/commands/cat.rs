@@ -60,7 +60,8 @@ fn content_of(spec: &OsStr, repo: &Repo, cx: &Context) -> Result<BlobId, CliErro
         Found::Entry(entry) => entry.kind.noun(),
         Found::Root(_) => "folder",
     };
-    Err(CliError::NotAFile { path: text::line(path), noun })
+    let named = if path.is_empty() { spec.as_bytes() } else { path };
+    Err(CliError::NotAFile { path: text::line(named), noun })
 }
 
 fn content_with_id(text: &OsStr, repo: &Repo) -> Result<BlobId, CliError> {

@@ -104,14 +104,14 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     let cache = StatCache::open(&repo.dir().join("cache"), Disk::default());
-    let known = |stat: &Stat| Some(cache.file(&FileStat::from_raw(stat)?, None)?.id);
+    let known = |stat: &Stat| Some(cache.file(&FileStat::from_raw(stat)?)?.id);
     // What is restored elsewhere may still be there, unchanged, where it came
     // from; a file system with reflinks then shares its blocks.
     let original = repo.project().map(|project| project.join(&place));
     let holder = |path: &Path, id: &BlobId| {
         let original = original.as_ref()?.join(path);
         let stat = FileStat::of_path(&original).ok()?;
-        (cache.file(&stat, None)?.id == *id).then_some(original)
+        (cache.file(&stat)?.id == *id).then_some(original)
     };
     let options = restore::Options {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
@@ -135,6 +135,9 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     }
     out.finish()?;
     summarize(&outcome, args.dry_run, cx);
+    if !args.include.is_empty() && is_empty(&outcome) {
+        cx.ui().warning(format_args!("nothing in there matches --include and not --exclude"));
+    }
     Ok(Done::Well)
 }
 
@@ -212,21 +215,34 @@ impl OutcomeJson {
     }
 }
 
+/// Whether the snapshot had nothing to restore, folders left aside.
+fn is_empty(outcome: &Outcome) -> bool {
+    let files = outcome.files_written + outcome.files_kept;
+    let made = outcome.symlinks + outcome.links + outcome.others;
+    files + made + outcome.others_kept + outcome.repaired == 0
+}
+
 fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
     let ui = cx.ui();
     let verb = if dry_run { "Would restore" } else { "Restored" };
     let (written, bytes) =
         (size::count(outcome.files_written, "file"), Size(outcome.bytes_written));
     let kept = size::grouped(outcome.files_kept);
-    ui.status(format_args!("{verb} {written}, {bytes}; {kept} already there"));
+    let others = match outcome.symlinks + outcome.links + outcome.others {
+        0 => String::new(),
+        others => format!(" and {}", size::count(others, "other entry")),
+    };
+    ui.status(format_args!("{verb} {written}{others}, {bytes}; {kept} already there"));
     if outcome.removed > 0 {
         let verb = if dry_run { "Would remove" } else { "Removed" };
         ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra entry")));
     }
-    let others = outcome.folders + outcome.symlinks + outcome.links + outcome.others;
+    let counted = size::count;
     ui.detail(format_args!(
-        "Besides: {others} folders, links and others; {} shared blocks; {} had their attributes repaired",
-        outcome.files_cloned, outcome.repaired
+        "Of those {} with blocks of another file; besides {}, and attributes set right of {}",
+        counted(outcome.files_cloned, "file"),
+        counted(outcome.folders, "folder"),
+        counted(outcome.repaired, "entry"),
     ));
     if outcome.skipped > 0 {
         ui.warning(format_args!("left the store in the target alone"));

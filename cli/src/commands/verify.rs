@@ -113,7 +113,9 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
     let (packs, objects) =
         (size::count(outcome.packs, "pack"), size::count(outcome.objects, "object"));
     let commits = size::count(outcome.commits, "commit");
-    cx.ui().status(format_args!("Checked {packs} with {objects}, and {commits} that branches and tags reach"));
+    cx.ui().status(format_args!(
+        "Checked {packs} with {objects}, and {commits} that branches and tags reach"
+    ));
     let read = Size(outcome.bytes_read);
     match data {
         Data::None => {}

@@ -68,9 +68,6 @@ impl<'a> Progress<'a> {
             return;
         }
         if let Some((phase, bar)) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
-            if bar.is_hidden() {
-                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-            }
             let units = self.units.load(Ordering::Relaxed);
             // A total may be a guess; a wrong one is worse than none.
             if bar.length().is_some_and(|length| length < units) {
@@ -83,6 +80,9 @@ impl<'a> Progress<'a> {
             let files = if has_files { self.files.load(Ordering::Relaxed) } else { 0 };
             if files > 0 {
                 bar.set_message(super::size::count(files, "file"));
+            }
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             }
             bar.tick();
         }

@@ -16,7 +16,8 @@ impl fmt::Display for Size {
 
 /// Parses a size such as `4096`, `10MB` or `1.5 GiB`.
 pub(crate) fn parse(text: &str) -> Result<u64, &'static str> {
-    let size = text.parse::<ByteSize>().map_err(|_| "expected a size such as 4096, 10MB or 1.5GiB")?;
+    let size =
+        text.parse::<ByteSize>().map_err(|_| "expected a size such as 4096, 10MB or 1.5GiB")?;
     Ok(size.as_u64())
 }
 

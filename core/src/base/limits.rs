@@ -91,8 +91,9 @@ pub const CHUNK_BYTES: usize = 8 << 20;
 /// Entries of a chunk list, or of one part of it. One part is 590 KB.
 pub const CHUNK_LIST_ENTRIES: usize = 16_384;
 
-/// Parts of a chunk list: 16,384 parts of 16,384 chunks of 1 MiB are 256 TiB.
-pub const CHUNK_LIST_PARTS: usize = 16_384;
+/// Parts of a chunk list: 1,024 parts of 16,384 chunks of 1 MiB are 16 TiB, the
+/// largest file of ext4; a reader holds 600 MB for that.
+pub const CHUNK_LIST_PARTS: usize = 1024;
 
 /// Records of one table file (index segment or stat cache).
 pub const TABLE_RECORDS: u64 = 1 << 32;

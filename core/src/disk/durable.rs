@@ -10,7 +10,10 @@ use std::{
     io::{self, Write},
     os::{fd::AsFd, unix::fs::FileExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::fs::{RenameFlags, renameat_with};
@@ -64,7 +67,7 @@ impl Disk {
         self.pass("create", Step::Create, path)?;
         let file = File::options().read(true).write(true).create_new(true).open(path);
         let file = file.map_err(PathError::when("create", path))?;
-        Ok(NewFile { file, path: path.to_owned(), disk: self.clone() })
+        Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(false) })
     }
 
     /// Opens a file for appending, creating it when it does not exist.
@@ -75,7 +78,7 @@ impl Disk {
         self.pass("open", Step::Create, path)?;
         let file = File::options().append(true).create(true).open(path);
         let file = file.map_err(PathError::when("open", path))?;
-        Ok(NewFile { file, path: path.to_owned(), disk: self.clone() })
+        Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(true) })
     }
 
     /// Creates a folder and those above it; one that exists is fine. Folders
@@ -159,26 +162,31 @@ impl Disk {
     /// # Errors
     /// [`PathError`] of the first step that failed; `path` is then as it was.
     pub fn write_whole(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
-        let written = self.create(temporary).and_then(|mut file| {
-            file.write(bytes)?;
-            file.sync()
-        });
-        let renamed = written.and_then(|()| self.replace(temporary, path));
-        if renamed.is_err() {
-            // What failed is reported; a temporary file left over is swept later.
-            let _ = fs_err::remove_file(temporary);
-        }
-        renamed?;
+        let mut file = self.create(temporary)?;
+        file.write(bytes)?;
+        file.sync()?;
+        self.replace(temporary, path)?;
+        file.keep();
         self.sync_folder(path.parent().unwrap_or(Path::new(".")))
     }
 }
 
-/// A file that is being written.
+/// A file that is being written. One that was created goes when this is
+/// dropped, unless it is [kept](NewFile::keep): a full disk is not made fuller.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
     path: PathBuf,
     disk: Disk,
+    kept: AtomicBool,
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !*self.kept.get_mut() {
+            let _ = fs_err::remove_file(&self.path);
+        }
+    }
 }
 
 impl NewFile {
@@ -229,6 +237,11 @@ impl NewFile {
     pub fn sync(&self) -> Result<(), PathError> {
         self.disk.pass("sync", Step::Sync, &self.path)?;
         rustix::fs::fdatasync(&self.file).map_err(|source| self.error("sync", source.into()))
+    }
+
+    /// Leaves the file where it is, or where it was renamed to.
+    pub fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
     }
 
     /// Where it is.

@@ -145,6 +145,7 @@ impl TableWriter {
             self.file.write(&self.pending)?;
             self.file.write_at(0, &header.encode())?;
         }
+        self.file.keep();
         Ok(self.file.path().to_owned())
     }
 }

@@ -8,15 +8,16 @@
 //!
 //! A file is trusted only when size, mtime and ctime are those that were
 //! recorded. Renaming a file changes its ctime and nothing else; so when it
-//! has another name or folder than it had, size and mtime suffice, and what is
-//! then trusted is recorded under its new name and ctime. It is recorded only when both times were safely in the past at the
+//! has another name or folder than it had, its birth time (which tells it from
+//! another file that got its inode) stands in for the ctime, and it is recorded
+//! again under its new name. A file is recorded only when both times were safely in the past at the
 //! moment the file was read: a file that changes twice within one tick of the
 //! file system's clock looks the same after the second time (git calls it
 //! racily clean).
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
-//! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place) |
+//! | file   | 88    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place), birth i64 ns or 0 |
 //! | folder | 112   | inode u64, device u64 (the key), listing hash 16, full hash 16, tree id 32, files, folders, others, bytes: 4 × u64 |
 
 use std::{
@@ -49,7 +50,7 @@ use crate::{
 };
 
 const KEY_BYTES: usize = 16;
-const FILE_BYTES: usize = 80;
+const FILE_BYTES: usize = 88;
 const FOLDER_BYTES: usize = 112;
 
 const FILES: Shape = Shape { purpose: Purpose::StatFiles, key_bytes: KEY_BYTES, record_bytes: FILE_BYTES };
@@ -92,6 +93,22 @@ const FLAGS: u64 = 3;
 
 const SIZE_AND_MTIME: Range<usize> = KEY_BYTES..32;
 const CTIME: Range<usize> = 32..40;
+const BIRTH: Range<usize> = 80..88;
+
+fn last(record: &[u8]) -> u64 {
+    u64::from_le_bytes(array(&record[72..80]))
+}
+
+fn known(record: &[u8]) -> KnownFile {
+    let flags = last(record);
+    let id = BlobId::from_bytes(array(&record[40..72]));
+    KnownFile { id, xattrs: flags & 1 != 0, sparse: flags & 2 != 0 }
+}
+
+/// Zero where the file system does not keep it; that matches nothing.
+fn birth_bytes(born: Option<Time>) -> [u8; 8] {
+    born.and_then(Time::as_nanos).unwrap_or(0).to_le_bytes()
+}
 
 /// Folder and name of a file, as a hash: to tell whether it was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,34 +168,58 @@ impl StatCache {
         }
     }
 
-    /// What is known about a file with this stat, which is at `place`; without
-    /// a place it is not taken for one that was moved.
-    pub fn file(&self, stat: &FileStat, place: Option<Place>) -> Option<KnownFile> {
-        let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
-        let record = self.files.find(&wanted[..KEY_BYTES])?;
-        let same = |range: Range<usize>| record[range.clone()] == wanted[range];
-        let last = u64::from_le_bytes(array(&record[72..]));
-        let moved = place.filter(|place| last & !FLAGS != place.0);
-        if !same(SIZE_AND_MTIME) || !(same(CTIME) || moved.is_some()) {
+    /// What is known about a file with exactly this stat.
+    pub fn file(&self, stat: &FileStat) -> Option<KnownFile> {
+        let (record, wanted) = self.file_record(stat)?;
+        (record[CTIME] == wanted[CTIME]).then(|| known(record))
+    }
+
+    /// What is known about a file that seems to have changed and may only have
+    /// been moved to `place`. When it was `born` is asked only if that could
+    /// decide it.
+    pub fn moved_file(
+        &self,
+        stat: &FileStat,
+        place: Place,
+        born: impl FnOnce() -> Option<Time>,
+    ) -> Option<KnownFile> {
+        let (record, _) = self.file_record(stat)?;
+        if last(record) & !FLAGS == place.0 {
             return None;
         }
-        let id = BlobId::from_bytes(array(&record[40..72]));
-        // Of a file that was moved the attributes may have changed as well.
-        let known = KnownFile { id, xattrs: last & 1 != 0 || moved.is_some(), sparse: last & 2 != 0 };
-        if let Some(place) = moved {
-            // Its mtime is settled already, and a write would change that.
-            self.files.add(&self.dir, &self.disk, file_record(stat, &id, known.flags() | place.0)?);
+        let born = born()?;
+        if record[BIRTH] != birth_bytes(Some(born)) {
+            return None;
         }
+        // The attributes may have changed as well.
+        let known = KnownFile { xattrs: true, ..known(record) };
+        // Its mtime is settled already, and a write would change that.
+        let record = file_record(stat, Some(born), &known.id, known.flags() | place.0)?;
+        self.files.add(&self.dir, &self.disk, record);
         Some(known)
+    }
+
+    /// The record of a file with this size and mtime, and what would be
+    /// recorded of it now.
+    fn file_record(&self, stat: &FileStat) -> Option<(&[u8], [u8; FILE_BYTES])> {
+        let wanted = file_record(stat, None, &BlobId::from_bytes([0; 32]), 0)?;
+        let record = self.files.find(&wanted[..KEY_BYTES])?;
+        (record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME]).then_some((record, wanted))
     }
 
     /// Remembers a file that was read from `read_at` on and had this stat
     /// before and after. Does nothing when its times are too recent.
-    pub fn add_file(&self, stat: &FileStat, place: Place, known: &KnownFile, read_at: Time) {
+    pub fn add_file(
+        &self,
+        (stat, born): (&FileStat, Option<Time>),
+        place: Place,
+        known: &KnownFile,
+        read_at: Time,
+    ) {
         if !is_settled(stat, read_at) {
             return;
         }
-        if let Some(record) = file_record(stat, &known.id, known.flags() | place.0) {
+        if let Some(record) = file_record(stat, born, &known.id, known.flags() | place.0) {
             self.files.add(&self.dir, &self.disk, record);
         }
     }
@@ -239,14 +280,15 @@ fn key(device: u64, inode: u64) -> [u8; KEY_BYTES] {
 }
 
 /// `None` when a time does not fit.
-fn file_record(stat: &FileStat, id: &BlobId, flags: u64) -> Option<[u8; FILE_BYTES]> {
+fn file_record(stat: &FileStat, born: Option<Time>, id: &BlobId, flags: u64) -> Option<[u8; FILE_BYTES]> {
     let mut record = [0; FILE_BYTES];
     record[..16].copy_from_slice(&key(stat.device, stat.inode));
     record[16..24].copy_from_slice(&stat.size.to_le_bytes());
     record[24..32].copy_from_slice(&stat.mtime.as_nanos()?.to_le_bytes());
     record[32..40].copy_from_slice(&stat.ctime.as_nanos()?.to_le_bytes());
     record[40..72].copy_from_slice(id.as_bytes());
-    record[72..].copy_from_slice(&flags.to_le_bytes());
+    record[72..80].copy_from_slice(&flags.to_le_bytes());
+    record[BIRTH].copy_from_slice(&birth_bytes(born));
     Some(record)
 }
 
@@ -442,6 +484,7 @@ mod tests {
     }
 
     const HERE: Place = Place(4);
+    const BORN: Option<Time> = Some(Time { secs: 500, nanos: 0 });
     const OLD: Time = Time { secs: 1000, nanos: 1 };
     const NOW: Time = Time { secs: 2000, nanos: 0 };
 
@@ -451,16 +494,16 @@ mod tests {
         let known = KnownFile { id: BlobId::of(b"x"), xattrs: true, sparse: false };
         for inode in 0..500 {
             let stats = StatCache::open(&cache, Disk::default());
-            stats.add_file(&stat(inode, OLD), HERE, &known, NOW);
+            stats.add_file((&stat(inode, OLD), BORN), HERE, &known, NOW);
             stats.save().unwrap();
         }
         assert!(fs_err::read_dir(&cache).unwrap().count() < 12);
         let stats = StatCache::open(&cache, Disk::default());
-        assert!((0..500).all(|inode| stats.file(&stat(inode, OLD), Some(HERE)) == Some(known)));
-        assert_eq!(stats.file(&stat(7, OLD.successor()), Some(HERE)), None);
-        assert_eq!(stats.file(&FileStat { size: 11, ..stat(7, OLD) }, Some(HERE)), None);
-        assert_eq!(stats.file(&FileStat { device: 2, ..stat(7, OLD) }, Some(HERE)), None);
-        assert_eq!(stats.file(&stat(501, OLD), Some(HERE)), None);
+        assert!((0..500).all(|inode| stats.file(&stat(inode, OLD)) == Some(known)));
+        assert_eq!(stats.file(&stat(7, OLD.successor())), None);
+        assert_eq!(stats.file(&FileStat { size: 11, ..stat(7, OLD) }), None);
+        assert_eq!(stats.file(&FileStat { device: 2, ..stat(7, OLD) }), None);
+        assert_eq!(stats.file(&stat(501, OLD)), None);
     }
 
     #[test]
@@ -477,9 +520,9 @@ mod tests {
 
         let (_dir, cache) = store();
         let stats = StatCache::open(&cache, Disk::default());
-        stats.add_file(&stat(1, OLD), HERE, &known, soon);
+        stats.add_file((&stat(1, OLD), BORN), HERE, &known, soon);
         stats.save().unwrap();
-        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD), Some(HERE)), None);
+        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD)), None);
     }
 
     #[test]
@@ -488,21 +531,21 @@ mod tests {
         let record = |id: &[u8], mtime| {
             let stats = StatCache::open(&cache, Disk::default());
             let known = KnownFile { id: BlobId::of(id), xattrs: false, sparse: true };
-            stats.add_file(&stat(1, mtime), HERE, &known, NOW);
+            stats.add_file((&stat(1, mtime), BORN), HERE, &known, NOW);
             stats.save().unwrap();
         };
         record(b"first", OLD);
         record(b"second", OLD.successor());
         let stats = StatCache::open(&cache, Disk::default());
-        assert_eq!(stats.file(&stat(1, OLD), Some(HERE)), None);
-        assert_eq!(stats.file(&stat(1, OLD.successor()), Some(HERE)).map(|f| f.id), Some(BlobId::of(b"second")));
+        assert_eq!(stats.file(&stat(1, OLD)), None);
+        assert_eq!(stats.file(&stat(1, OLD.successor())).map(|f| f.id), Some(BlobId::of(b"second")));
 
         for path in table_files(&cache, "files").into_values() {
             let mut bytes = fs_err::read(&path).unwrap();
             bytes[4096 + 40] ^= 1;
             fs_err::write(&path, bytes).unwrap();
         }
-        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD.successor()), Some(HERE)), None);
+        assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD.successor())), None);
     }
 
     #[test]
@@ -510,19 +553,25 @@ mod tests {
         let (_dir, cache) = store();
         let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
         let stats = StatCache::open(&cache, Disk::default());
-        stats.add_file(&stat(1, OLD), HERE, &known, NOW);
+        stats.add_file((&stat(1, OLD), BORN), HERE, &known, NOW);
         stats.save().unwrap();
 
         let touched = FileStat { ctime: NOW, ..stat(1, OLD) };
-        let stats = StatCache::open(&cache, Disk::default());
-        assert_eq!(stats.file(&touched, Some(HERE)), None);
         let there = Place(8);
-        assert_eq!(stats.file(&touched, Some(there)).map(|file| (file.id, file.xattrs)), Some((known.id, true)));
-        assert_eq!(stats.file(&FileStat { mtime: NOW, ..touched }, Some(there)), None);
+        let stats = StatCache::open(&cache, Disk::default());
+        assert_eq!(stats.file(&touched), None);
+        assert_eq!(stats.moved_file(&touched, HERE, || BORN), None);
+        // Another file that was given the inode, size and mtime of this one.
+        assert_eq!(stats.moved_file(&touched, there, || Some(NOW)), None);
+        assert_eq!(stats.moved_file(&touched, there, || None), None);
+        assert_eq!(stats.moved_file(&FileStat { mtime: NOW, ..touched }, there, || BORN), None);
+        let moved = stats.moved_file(&touched, there, || BORN);
+        assert_eq!(moved, Some(KnownFile { xattrs: true, ..known }));
         stats.save().unwrap();
 
         let stats = StatCache::open(&cache, Disk::default());
-        assert!(stats.file(&touched, Some(there)).is_some());
-        assert_eq!(stats.file(&FileStat { ctime: NOW.successor(), ..touched }, Some(there)), None);
+        assert!(stats.file(&touched).is_some());
+        let again = FileStat { ctime: NOW.successor(), ..touched };
+        assert_eq!(stats.moved_file(&again, there, || BORN), None);
     }
 }

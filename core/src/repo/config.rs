@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{kind::ErrorKind, limits};
+use crate::{
+    base::{kind::ErrorKind, limits},
+    chunk::Params,
+    codec::DEFAULT_LEVEL,
+};
 
 /// Name of the file in a store.
 pub const FILE: &str = "config.toml";
@@ -78,13 +82,19 @@ pub struct CommitDefaults {
 
 impl Default for Chunk {
     fn default() -> Self {
-        Self { min: 768 << 10, average: 1 << 20, max: 4 << 20 }
+        let params = Params::DEFAULT;
+        let bytes = |size: usize| size as u64;
+        Self {
+            min: bytes(params.min()),
+            average: bytes(params.average()),
+            max: bytes(params.max()),
+        }
     }
 }
 
 impl Default for Compression {
     fn default() -> Self {
-        Self { level: 3 }
+        Self { level: DEFAULT_LEVEL }
     }
 }
 
@@ -201,16 +211,16 @@ impl Config {
                 "a power of two, at most 8 MiB",
             ),
             (
-                (CHUNK_MIN_BYTES..=average).contains(&min),
+                (CHUNK_MIN_BYTES..average).contains(&min),
                 "chunk.min",
                 min.to_string(),
-                "at least 4096 and at most `chunk.average`",
+                "at least 4096 and less than `chunk.average`",
             ),
             (
-                (average..=largest).contains(&max),
+                max > average && max <= largest,
                 "chunk.max",
                 max.to_string(),
-                "at least `chunk.average` and at most 8388608",
+                "more than `chunk.average` and at most 8388608",
             ),
             ((1..=19).contains(&level), "compression.level", level.to_string(), "from 1 to 19"),
         ];

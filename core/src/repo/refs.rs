@@ -256,7 +256,11 @@ impl Refs {
         let log = name.log_file(&self.store);
         ref_log::append(&self.disk, &log, (&found.into(), &new.into()), change)?;
         match new {
-            Some(id) => self.write(&path, &format!("{id}\n")),
+            Some(id) => {
+                self.write(&path, &format!("{id}\n"))?;
+                // A folder on the way may be somebody's who did not live to sync it.
+                if name.short().contains('/') { self.sync(name) } else { Ok(()) }
+            }
             None => {
                 self.disk.remove(&path)?;
                 self.disk.sync_folder(folder)?;
@@ -287,6 +291,19 @@ impl Refs {
         let log = name.log_file(&self.store);
         ref_log::append(&self.disk, &log, (&Target::Nothing, &new.into()), change)?;
         self.write(&name.file(&self.store), &format!("{new}\n"))
+    }
+
+    /// Makes the names on the way to a ref durable.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn sync(&self, name: &RefName) -> Result<(), RefError> {
+        let top = self.store.join("refs");
+        let path = name.file(&self.store);
+        for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(&top)) {
+            self.disk.sync_folder(folder)?;
+        }
+        Ok(())
     }
 
     /// Points `HEAD` elsewhere, when it still says `expected`.

@@ -105,8 +105,8 @@ impl Catalog {
     ) -> Result<(Self, Repair), StoreError> {
         let mut repair = Repair::default();
         for attempt in 0.. {
-            // Packs first: a segment is written after its pack, so one that
-            // is listed here is never taken for gone.
+            // Packs first: a segment is written after its pack, so what is
+            // listed here has one, or will be indexed below.
             let mut catalog = Self::with_packs(layout, before)?;
             match catalog.open_segments(layout, &mut repair) {
                 Ok(()) => {}
@@ -188,7 +188,9 @@ impl Catalog {
             }
             match Segment::open(&path, &self.numbers) {
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
-                // Its packs have all been merged into others.
+                // Its packs have all been merged into others; or the first of
+                // them has just been made, since the packs were listed.
+                Ok(_) if is_fresh(&path) => {}
                 Ok(_) => drop(fs_err::remove_file(&path)),
                 Err(TableError::Damaged { .. }) => {
                     repair.damaged = true;
@@ -217,8 +219,7 @@ impl Catalog {
         observer.phase(Phase::Index, Some(missing.len() as u64));
         for id in missing {
             let path = layout.objects.join(id.to_string());
-            let fresh = fs_err::metadata(&path).and_then(|meta| meta.modified());
-            let fresh = fresh.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH));
+            let fresh = is_fresh(&path);
             let read = PackFile::open(&path, id).and_then(|pack| Ok((pack.objects()?, pack)));
             match read {
                 Ok((objects, pack)) => {
@@ -277,19 +278,6 @@ impl Catalog {
         self.sort_segments();
         Ok(old)
     }
-
-    /// Forgets packs that were merged into others.
-    pub(super) fn without_packs(&self, gone: &[PackId], layout: &Layout) -> Self {
-        let mut numbers = self.numbers.clone();
-        numbers.retain(|id, _| !gone.contains(id));
-        let mut catalog = Self { packs: self.packs.clone(), numbers, ..Self::default() };
-        let mut repair = Repair::default();
-        if catalog.open_segments(layout, &mut repair).is_err() {
-            catalog.segments = self.segments.clone();
-        }
-        catalog.sort_segments();
-        catalog
-    }
 }
 
 /// Writes a segment under a temporary name and moves it to the index.
@@ -307,6 +295,11 @@ fn publish(
         let _ = fs_err::remove_file(&from);
     }
     moved.map(|()| to)
+}
+
+fn is_fresh(path: &Path) -> bool {
+    let modified = fs_err::metadata(path).and_then(|meta| meta.modified());
+    modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH))
 }
 
 fn is_not_found(error: &TableError) -> bool {

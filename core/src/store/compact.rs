@@ -129,7 +129,7 @@ fn merge(store: &Store, level: i32, packs: &[PackId], observer: &dyn Observer) -
     for id in &merged {
         store.disk().remove(&store.pack_path(id))?;
     }
-    store.forget_packs(&merged);
+    store.refresh()?;
     Ok(added.packs as usize)
 }
 
@@ -193,11 +193,6 @@ impl Store {
         for path in old {
             let _ = disk.remove(&path);
         }
-    }
-
-    fn forget_packs(&self, gone: &[PackId]) {
-        let layout = self.layout().clone();
-        self.change_catalog(|before| (before.without_packs(gone, &layout), ()));
     }
 }
 

@@ -185,19 +185,15 @@ impl PackWriter {
         drop(file);
         Ok(Sealed { id, frames: self.frames, objects: self.objects, file_bytes })
     }
-
-    /// Gives up and removes the temporary file.
-    pub(super) fn discard(self) {
-        let _ = fs_err::remove_file(self.file.enter().path());
-    }
 }
 
 /// Moves a complete, synced pack to its name. Where somebody else has stored
 /// the same bytes already, ours take their place: theirs may be damaged, and
 /// that its objects were not found there is a reason to think so.
 fn publish(disk: &Disk, file: &NewFile, path: &Path) -> Result<(), StoreError> {
-    match disk.rename_new(file.path(), path)? {
-        Renamed::Done => Ok(()),
-        Renamed::Taken => Ok(disk.replace(file.path(), path)?),
+    if disk.rename_new(file.path(), path)? == Renamed::Taken {
+        disk.replace(file.path(), path)?;
     }
+    file.keep();
+    Ok(())
 }

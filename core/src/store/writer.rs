@@ -70,7 +70,9 @@ impl Hasher for IdHasher {
 
 type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
 
-/// Adds objects to a store.
+/// Adds objects to a store. Dropped before it is finished, the pack that is
+/// being written goes; those already sealed stay, as objects that nothing refers
+/// to yet.
 pub struct Writer<'s> {
     store: &'s Store,
     level: i32,
@@ -412,16 +414,6 @@ impl<'s> Writer<'s> {
             }
             None if frames.is_empty() => Ok(()),
             None => self.seal_metadata(&frames),
-        }
-    }
-}
-
-impl Drop for Writer<'_> {
-    /// An unfinished pack goes; those already sealed stay, as objects that
-    /// nothing refers to yet.
-    fn drop(&mut self) {
-        if let Some(pack) = lock(&self.pack).take() {
-            pack.discard();
         }
     }
 }

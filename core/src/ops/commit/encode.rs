@@ -91,13 +91,17 @@ fn short_hash(bytes: &[u8]) -> [u8; 16] {
 
 /// A file that the stat cache proves unchanged, and whose content is stored.
 pub(super) fn known_file(job: &Job<'_>, node: &Node, entry: &Listed) -> Result<Option<ReadFile>, StoreError> {
-    let place = Place::new(&node.stat, node.listing.name(entry));
-    let Some(known) = job.cache.file(&entry.stat, Some(place)) else { return Ok(None) };
+    let name = node.listing.name(entry);
+    let known = job.cache.file(&entry.stat).or_else(|| {
+        let born = || FileStat::birth_of_name(node.fd.as_fd(), OsStr::from_bytes(name));
+        job.cache.moved_file(&entry.stat, Place::new(&node.stat, name), born)
+    });
+    let Some(known) = known else { return Ok(None) };
     if !job.writer.contains(&known.id.object())? {
         return Ok(None);
     }
     let xattrs = match known.xattrs {
-        true => xattrs_of(node, node.listing.name(entry)).unwrap_or_default(),
+        true => xattrs_of(node, name).unwrap_or_default(),
         false => Vec::new(),
     };
     Ok(Some(ReadFile {

@@ -105,7 +105,7 @@ pub(super) fn read(
         let fd = open(folder, name, &before)?;
         let (content, size) = read_content(job, &fd, &before, again)?;
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).unwrap_or_default();
-        let after = FileStat::of_fd(fd.as_fd())?;
+        let (after, born) = FileStat::with_birth(fd.as_fd())?;
         if after.kind != FileKind::File {
             return Err(Unread::File(io::Error::other("it is no longer a regular file")));
         }
@@ -120,7 +120,7 @@ pub(super) fn read(
         let sparse = before.may_have_holes() && HoleReader::has_holes(fd.as_fd(), before.size);
         let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
         if steady {
-            job.cache.add_file(&after, place, &known, read_at);
+            job.cache.add_file((&after, born), place, &known, read_at);
         }
         let xattrs = job.content.keep(xattrs).into_boxed_slice();
         let stat = (after != *stat).then(|| Box::new(after));

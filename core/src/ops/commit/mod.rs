@@ -28,7 +28,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    chunk::Params,
+    chunk::{Params, ParamsError},
     format::{
         commit::Commit,
         tree::{Metadata, Totals},
@@ -165,6 +165,9 @@ pub enum CommitError {
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),
+    /// The store's chunk sizes are unusable.
+    #[error("the store's chunk sizes are unusable")]
+    Chunk(#[source] ParamsError),
     /// The stream could not be read.
     #[error("cannot read the stream")]
     Stream(#[source] io::Error),
@@ -216,6 +219,7 @@ impl CommitError {
             Self::Source { source, .. } | Self::Stream(source) => ErrorKind::of_io(source),
             Self::Overlap { .. }
             | Self::Pattern(_)
+            | Self::Chunk(_)
             | Self::TooLarge { .. }
             | Self::TooManyLabels { .. } => ErrorKind::Invalid,
             Self::Contended { .. } => ErrorKind::Locked,
@@ -261,7 +265,7 @@ pub fn run(
     let writer = Writer::new(repo.store(), repo.config().compression.level, threads)?;
     let chunk = repo.config().chunk;
     let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize);
-    let params = params.unwrap_or(Params::DEFAULT);
+    let params = params.map_err(CommitError::Chunk)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 

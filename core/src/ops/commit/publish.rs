@@ -91,6 +91,10 @@ pub(super) fn run(
     let mut writer = Some(writer);
     for _ in 0..limits::REF_RETRIES {
         if options.unchanged == Unchanged::Keep && base.is_same(root) {
+            // Whoever moved the branch there may have died before it was durable.
+            if let Target::Branch(branch) = &base.target {
+                repo.refs().sync(branch)?;
+            }
             outcome.id = base.tip.as_ref().map(|(id, _)| *id);
             return Ok(());
         }
