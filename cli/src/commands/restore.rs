@@ -237,12 +237,11 @@ fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
         let verb = if dry_run { "Would remove" } else { "Removed" };
         ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra entry")));
     }
-    let counted = size::count;
     ui.detail(format_args!(
-        "Of those {} with blocks of another file; besides {}, and attributes set right of {}",
-        counted(outcome.files_cloned, "file"),
-        counted(outcome.folders, "folder"),
-        counted(outcome.repaired, "entry"),
+        "Made {}; {} shared blocks with another; {} got attributes back",
+        size::count(outcome.folders, "folder"),
+        size::count(outcome.files_cloned, "file"),
+        size::count(outcome.repaired, "entry"),
     ));
     if outcome.skipped > 0 {
         ui.warning(format_args!("left the store in the target alone"));
