@@ -181,7 +181,10 @@ mod tests {
     #[test]
     fn a_blob_id_is_what_b3sum_prints() {
         let id = BlobId::of(b"");
-        assert_eq!(id.to_string(), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+        assert_eq!(
+            id.to_string(),
+            "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+        );
         assert_eq!(format!("{id:.12}"), "af1349b9f5f9");
         assert_eq!(id.to_string().parse::<BlobId>().unwrap(), id);
     }

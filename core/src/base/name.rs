@@ -4,11 +4,7 @@
 //! NUL, not `.` and not `..`. Whatever comes from storage becomes one of these
 //! before anything else is done with it. It need not be UTF-8.
 
-use std::{
-    ffi::OsStr,
-    fmt,
-    os::unix::ffi::OsStrExt,
-};
+use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt};
 
 use crate::base::limits;
 

@@ -41,7 +41,13 @@ fn step(gear: &[u64; 256], hash: u64, byte: u8) -> u64 {
 /// Finds the first offset from `from` on after whose byte the hash has all
 /// bits of `mask` zero. The hash began with the byte at `start`; `hash` is its
 /// value before `from`, and becomes that at the end of `data` without a hit.
-pub(super) fn find(data: &[u8], from: usize, start: usize, hash: &mut u64, mask: u64) -> Option<usize> {
+pub(super) fn find(
+    data: &[u8],
+    from: usize,
+    start: usize,
+    hash: &mut u64,
+    mask: u64,
+) -> Option<usize> {
     let gear: &[u64; 256] = &GEAR;
     let mut at = from;
     // Lanes need a full window behind them that lies inside the hashed part.

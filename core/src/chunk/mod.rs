@@ -113,7 +113,8 @@ impl Cutter {
             let small = mask(average_bits + 2);
             let large = mask(average_bits - 2);
             let average = end.min(1 << average_bits);
-            let found = self.scan(&data[..average], small).or_else(|| self.scan(&data[..end], large));
+            let found =
+                self.scan(&data[..average], small).or_else(|| self.scan(&data[..end], large));
             if let Some(cut) = found {
                 return Some(self.restart(cut));
             }
@@ -169,8 +170,16 @@ mod tests {
         let (mut rest, mut lengths) = (data, Vec::new());
         while !rest.is_empty() {
             let (_, len) = fastcdc::v2020::cut_gear(
-                rest, params.min(), params.average(), params.max(),
-                small, large, small << 1, large << 1, &gear[..], &shifted,
+                rest,
+                params.min(),
+                params.average(),
+                params.max(),
+                small,
+                large,
+                small << 1,
+                large << 1,
+                &gear[..],
+                &shifted,
             );
             lengths.push(len);
             rest = &rest[len..];
@@ -197,8 +206,7 @@ mod tests {
 
     /// Cuts of 12 MiB of test noise with the default parameters. A change here
     /// is a change of the format.
-    const GOLDEN: &[usize] =
-        &[
+    const GOLDEN: &[usize] = &[
         1205782, 1073445, 1082740, 1159026, 813148, 1107545, 1215738, 1135356, 1291694, 1335983,
         1068688, 93767,
     ];
@@ -209,7 +217,8 @@ mod tests {
         let data = noise(300_000);
         let whole = cuts(&data, params);
         for step in [1000, 4096, 65536] {
-            let (mut cutter, mut start, mut have, mut lengths) = (Cutter::new(params), 0, 0, Vec::new());
+            let (mut cutter, mut start, mut have, mut lengths) =
+                (Cutter::new(params), 0, 0, Vec::new());
             loop {
                 match cutter.next_cut(&data[start..have], have == data.len()) {
                     Some(len) => {
@@ -232,7 +241,13 @@ mod tests {
         changed.insert(500_000, b'!');
         let pieces = |data: &[u8]| {
             let mut at = 0;
-            cuts(data, params).into_iter().map(|len| { at += len; blake3::hash(&data[at - len..at]) }).collect::<Vec<_>>()
+            cuts(data, params)
+                .into_iter()
+                .map(|len| {
+                    at += len;
+                    blake3::hash(&data[at - len..at])
+                })
+                .collect::<Vec<_>>()
         };
         let before = pieces(&data);
         let fresh = pieces(&changed).iter().filter(|id| !before.contains(id)).count();

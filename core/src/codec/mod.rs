@@ -138,7 +138,12 @@ impl Decoder {
     ///
     /// # Errors
     /// [`CodecError`] when they do not.
-    pub fn decode(&mut self, codec: Codec, stored: &[u8], raw_bytes: usize) -> Result<Vec<u8>, CodecError> {
+    pub fn decode(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_bytes: usize,
+    ) -> Result<Vec<u8>, CodecError> {
         debug_assert!(raw_bytes <= limits::FRAME_RAW_BYTES);
         let raw = match codec {
             Codec::Raw => stored.to_vec(),

@@ -67,7 +67,12 @@ impl Disk {
         self.pass("create", Step::Create, path)?;
         let file = File::options().read(true).write(true).create_new(true).open(path);
         let file = file.map_err(PathError::when("create", path))?;
-        Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(false) })
+        Ok(NewFile {
+            file,
+            path: path.to_owned(),
+            disk: self.clone(),
+            kept: AtomicBool::new(false),
+        })
     }
 
     /// Opens a file for appending, creating it when it does not exist.
@@ -161,7 +166,12 @@ impl Disk {
     ///
     /// # Errors
     /// [`PathError`] of the first step that failed; `path` is then as it was.
-    pub fn write_whole(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+    pub fn write_whole(
+        &self,
+        temporary: &Path,
+        path: &Path,
+        bytes: &[u8],
+    ) -> Result<(), PathError> {
         let mut file = self.create(temporary)?;
         file.write(bytes)?;
         file.sync()?;

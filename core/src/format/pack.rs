@@ -204,7 +204,9 @@ pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
     let extension = r.u32("pack extension")?;
     let limit = limits::PACK_EXTENSION_BYTES as u64;
     match u64::from(extension) {
-        claimed if claimed > limit => Err(FormatError::Limit { what: "pack extension", claimed, limit }),
+        claimed if claimed > limit => {
+            Err(FormatError::Limit { what: "pack extension", claimed, limit })
+        }
         _ => Ok(extension),
     }
 }
@@ -345,7 +347,11 @@ impl Trailer {
     ///
     /// # Errors
     /// [`FormatError`] names the rule.
-    pub fn decode_objects(&self, bytes: &[u8], frames: &[Frame]) -> Result<Vec<Object>, FormatError> {
+    pub fn decode_objects(
+        &self,
+        bytes: &[u8],
+        frames: &[Frame],
+    ) -> Result<Vec<Object>, FormatError> {
         let count = self.objects as usize;
         if bytes.len() != self.object_table_bytes() || checksum(bytes) != self.objects_checksum {
             return Err(FormatError::Checksum { what: "the object table" });
@@ -369,7 +375,10 @@ impl Trailer {
                 objects.push(Object { id, kind, bytes });
             }
             if raw_bytes != u64::from(frame.raw_bytes) {
-                return Err(FormatError::Invalid { what: "object lengths of a frame", at: objects.len() });
+                return Err(FormatError::Invalid {
+                    what: "object lengths of a frame",
+                    at: objects.len(),
+                });
             }
         }
         Ok(objects)

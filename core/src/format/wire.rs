@@ -320,7 +320,10 @@ mod tests {
             r.finish().unwrap();
         }
         for bad in [&[0x80, 0x00][..], &[0xff; 10], &[0x81, 0x80, 0x00]] {
-            assert!(matches!(Reader::new(bad).varint("v"), Err(FormatError::Invalid { .. })), "{bad:?}");
+            assert!(
+                matches!(Reader::new(bad).varint("v"), Err(FormatError::Invalid { .. })),
+                "{bad:?}"
+            );
         }
         assert!(matches!(Reader::new(&[0x80]).varint("v"), Err(FormatError::Truncated { .. })));
     }

@@ -114,7 +114,8 @@ impl Rules {
     ) -> (Scope, Vec<(&'static str, io::Error)>) {
         let mut scope = above.clone();
         let mut errors = Vec::new();
-        let files = if self.options.gitignore { &[GITIGNORE, SNAPIGNORE][..] } else { &[SNAPIGNORE] };
+        let files =
+            if self.options.gitignore { &[GITIGNORE, SNAPIGNORE][..] } else { &[SNAPIGNORE] };
         for name in files {
             let found = listing.entries.binary_search_by(|e| listing.name(e).cmp(name.as_bytes()));
             let Ok(at) = found else { continue };
@@ -134,7 +135,8 @@ impl Rules {
     pub fn is_cache_folder(&self, fd: impl AsFd, listing: &Listing) -> bool {
         self.options.cache_folders
             && listing.entries.binary_search_by(|e| listing.name(e).cmp(CACHEDIR_TAG)).is_ok()
-            && read_small(&fd, "CACHEDIR.TAG").is_ok_and(|text| text.starts_with(CACHEDIR_SIGNATURE))
+            && read_small(&fd, "CACHEDIR.TAG")
+                .is_ok_and(|text| text.starts_with(CACHEDIR_SIGNATURE))
     }
 
     /// Whether an entry is a cache folder's tag.
@@ -239,7 +241,12 @@ mod tests {
         let top = Scope::default().with_file(b"*.log\n/build\n# comment\n\n", b"");
         let sub = top.clone().with_file(b"!keep.log\n", b"sub");
         let excluded = |scope: &Scope, path: &str| {
-            rules.excludes(scope, path.as_bytes(), path.rsplit('/').next().unwrap().as_bytes(), &file)
+            rules.excludes(
+                scope,
+                path.as_bytes(),
+                path.rsplit('/').next().unwrap().as_bytes(),
+                &file,
+            )
         };
         assert!(excluded(&top, "a.log"));
         assert!(excluded(&sub, "sub/a.log"));

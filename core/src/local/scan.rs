@@ -131,7 +131,9 @@ impl FileStat {
     /// When the file of this name in a folder was born, where the file system
     /// keeps that.
     pub fn birth_of_name(folder: BorrowedFd<'_>, name: &std::ffi::OsStr) -> Option<Time> {
-        statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok().and_then(|raw| birth(&raw))
+        statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME)
+            .ok()
+            .and_then(|raw| birth(&raw))
     }
 
     /// The stat of a name in a folder; symlinks are not followed.
@@ -216,7 +218,8 @@ impl Listing {
     /// As the system says of the folder itself.
     pub fn read(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let (names, spans) = read_names(fd)?;
-        let mut listing = Self { names, entries: Vec::with_capacity(spans.len()), failed: Vec::new() };
+        let mut listing =
+            Self { names, entries: Vec::with_capacity(spans.len()), failed: Vec::new() };
         if spans.len() <= 2 * STAT_BATCH {
             for span in spans {
                 let result = listing.stat(fd, &span);
@@ -252,7 +255,8 @@ impl Listing {
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                self.failed.push((self.names[span.start as usize..span.end as usize].to_vec(), error));
+                self.failed
+                    .push((self.names[span.start as usize..span.end as usize].to_vec(), error));
             }
         }
     }
@@ -316,6 +320,8 @@ mod tests {
         let file = fs_err::File::open(dir.path()).unwrap();
         let listing = Listing::read(file.as_fd()).unwrap();
         assert_eq!(listing.entries.len(), 5000);
-        assert!(listing.entries.windows(2).all(|two| listing.name(&two[0]) < listing.name(&two[1])));
+        assert!(
+            listing.entries.windows(2).all(|two| listing.name(&two[0]) < listing.name(&two[1]))
+        );
     }
 }

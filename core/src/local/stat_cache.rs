@@ -53,7 +53,8 @@ const KEY_BYTES: usize = 16;
 const FILE_BYTES: usize = 88;
 const FOLDER_BYTES: usize = 112;
 
-const FILES: Shape = Shape { purpose: Purpose::StatFiles, key_bytes: KEY_BYTES, record_bytes: FILE_BYTES };
+const FILES: Shape =
+    Shape { purpose: Purpose::StatFiles, key_bytes: KEY_BYTES, record_bytes: FILE_BYTES };
 const FOLDERS: Shape =
     Shape { purpose: Purpose::StatFolders, key_bytes: KEY_BYTES, record_bytes: FOLDER_BYTES };
 
@@ -232,7 +233,12 @@ impl StatCache {
             listing: array(&record[16..32]),
             full: array(&record[32..48]),
             tree: TreeId::from_bytes(array(&record[48..80])),
-            totals: Totals { files: count(80), folders: count(88), others: count(96), bytes: count(104) },
+            totals: Totals {
+                files: count(80),
+                folders: count(88),
+                others: count(96),
+                bytes: count(104),
+            },
         })
     }
 
@@ -244,7 +250,8 @@ impl StatCache {
         record[16..32].copy_from_slice(&known.listing);
         record[32..48].copy_from_slice(&known.full);
         record[48..80].copy_from_slice(known.tree.as_bytes());
-        for (count, place) in [files, folders, others, bytes].iter().zip(record[80..].chunks_mut(8)) {
+        for (count, place) in [files, folders, others, bytes].iter().zip(record[80..].chunks_mut(8))
+        {
             place.copy_from_slice(&count.to_le_bytes());
         }
         self.folders.add(&self.dir, &self.disk, record);
@@ -280,7 +287,12 @@ fn key(device: u64, inode: u64) -> [u8; KEY_BYTES] {
 }
 
 /// `None` when a time does not fit.
-fn file_record(stat: &FileStat, born: Option<Time>, id: &BlobId, flags: u64) -> Option<[u8; FILE_BYTES]> {
+fn file_record(
+    stat: &FileStat,
+    born: Option<Time>,
+    id: &BlobId,
+    flags: u64,
+) -> Option<[u8; FILE_BYTES]> {
     let mut record = [0; FILE_BYTES];
     record[..16].copy_from_slice(&key(stat.device, stat.inode));
     record[16..24].copy_from_slice(&stat.size.to_le_bytes());
@@ -349,7 +361,12 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
-    fn write_run(&self, dir: &Path, disk: &Disk, mut records: Vec<[u8; WIDTH]>) -> Result<PathBuf, PathError> {
+    fn write_run(
+        &self,
+        dir: &Path,
+        disk: &Disk,
+        mut records: Vec<[u8; WIDTH]>,
+    ) -> Result<PathBuf, PathError> {
         records.sort_unstable();
         records.dedup_by(|a, b| a[..KEY_BYTES] == b[..KEY_BYTES]);
         let mut writer = TableWriter::create(disk, &temporary(dir), self.shape)?;
@@ -368,8 +385,11 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         if runs.is_empty() && !spoiled {
             return Ok(());
         }
-        let mut tables: Vec<Table> =
-            runs.iter().rev().map(|path| Table::open(path, self.shape)).collect::<Result<_, _>>()?;
+        let mut tables: Vec<Table> = runs
+            .iter()
+            .rev()
+            .map(|path| Table::open(path, self.shape))
+            .collect::<Result<_, _>>()?;
         let mut old = self.read;
         let replaced: Vec<PathBuf> = if spoiled {
             old.clear();
@@ -391,7 +411,13 @@ impl<const WIDTH: usize> Tables<WIDTH> {
 }
 
 /// Merges tables, newest first, into one with the next free number.
-fn publish(dir: &Path, disk: &Disk, shape: Shape, ending: &str, tables: &[Table]) -> Result<(), TableError> {
+fn publish(
+    dir: &Path,
+    disk: &Disk,
+    shape: Shape,
+    ending: &str,
+    tables: &[Table],
+) -> Result<(), TableError> {
     disk.create_folders(dir)?; // It may be deleted at any time.
     let path = temporary(dir);
     let mut writer = TableWriter::create(disk, &path, shape)?;
@@ -416,7 +442,9 @@ fn merge(tables: &[Table], writer: &mut TableWriter) -> Result<(), TableError> {
         let mut best: Option<(usize, &[u8])> = None;
         for (which, head) in heads.iter_mut().enumerate() {
             match head.peek() {
-                Some(Ok(record)) if best.is_none_or(|(_, least)| record[..KEY_BYTES] < least[..KEY_BYTES]) => {
+                Some(Ok(record))
+                    if best.is_none_or(|(_, least)| record[..KEY_BYTES] < least[..KEY_BYTES]) =>
+                {
                     best = Some((which, record));
                 }
                 Some(Err(_)) => match head.next() {
@@ -429,7 +457,9 @@ fn merge(tables: &[Table], writer: &mut TableWriter) -> Result<(), TableError> {
         let Some((_, record)) = best else { return Ok(()) };
         writer.push(record)?;
         for head in &mut heads {
-            head.next_if(|next| matches!(next, Ok(other) if other[..KEY_BYTES] == record[..KEY_BYTES]));
+            head.next_if(
+                |next| matches!(next, Ok(other) if other[..KEY_BYTES] == record[..KEY_BYTES]),
+            );
         }
     }
 }
@@ -538,7 +568,10 @@ mod tests {
         record(b"second", OLD.successor());
         let stats = StatCache::open(&cache, Disk::default());
         assert_eq!(stats.file(&stat(1, OLD)), None);
-        assert_eq!(stats.file(&stat(1, OLD.successor())).map(|f| f.id), Some(BlobId::of(b"second")));
+        assert_eq!(
+            stats.file(&stat(1, OLD.successor())).map(|f| f.id),
+            Some(BlobId::of(b"second"))
+        );
 
         for path in table_files(&cache, "files").into_values() {
             let mut bytes = fs_err::read(&path).unwrap();

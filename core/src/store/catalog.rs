@@ -249,7 +249,13 @@ impl Catalog {
 
     /// Writes a segment; where that fails it is kept in memory, because the
     /// pack is what counts.
-    fn add_records(&mut self, layout: &Layout, disk: &Disk, id: PackId, records: Vec<segment::Record>) {
+    fn add_records(
+        &mut self,
+        layout: &Layout,
+        disk: &Disk,
+        id: PackId,
+        records: Vec<segment::Record>,
+    ) {
         let written = publish(layout, disk, |path| Ok(segment::write(disk, path, id, &records)?))
             .and_then(|path| Segment::open(&path, &self.numbers));
         let segment = written.unwrap_or_else(|_| Segment::in_memory(id, records, &self.numbers));
@@ -262,7 +268,11 @@ impl Catalog {
 
     /// Merges segments until each is more than twice as large as all smaller
     /// ones together. Returns the files that are no longer needed.
-    pub(super) fn merge_segments(&mut self, layout: &Layout, disk: &Disk) -> Result<Vec<PathBuf>, TableError> {
+    pub(super) fn merge_segments(
+        &mut self,
+        layout: &Layout,
+        disk: &Disk,
+    ) -> Result<Vec<PathBuf>, TableError> {
         let sizes: Vec<u64> = self.segments.iter().map(|segment| segment.records()).collect();
         let from = merge_from(&sizes);
         let merged = &self.segments[from..];

@@ -18,11 +18,7 @@ use crate::{
         observe::{Observer, Phase},
     },
     format::pack::{Class, Frame, Object},
-    store::{
-        PackFile, Store, StoreError, Writer,
-        objects::actual_id,
-        pack_writer::Encoded,
-    },
+    store::{PackFile, Store, StoreError, Writer, objects::actual_id, pack_writer::Encoded},
 };
 
 /// Packs of one class that are merged.
@@ -91,8 +87,11 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
 /// The packs and their sizes, smallest first, but for some.
 fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
-    let mut sizes: Vec<_> =
-        store.packs().into_iter().filter_map(|id| size(&id).ok().map(|bytes| (bytes, id))).collect();
+    let mut sizes: Vec<_> = store
+        .packs()
+        .into_iter()
+        .filter_map(|id| size(&id).ok().map(|bytes| (bytes, id)))
+        .collect();
     sizes.retain(|(_, id)| !without.contains(id));
     sizes.sort_unstable();
     sizes
@@ -111,7 +110,12 @@ fn full_class(sizes: &[(u64, PackId)]) -> Option<Vec<PackId>> {
         .map(|group| group.iter().map(|(_, id)| *id).collect())
 }
 
-fn merge(store: &Store, level: i32, packs: &[PackId], observer: &dyn Observer) -> Result<usize, StoreError> {
+fn merge(
+    store: &Store,
+    level: i32,
+    packs: &[PackId],
+    observer: &dyn Observer,
+) -> Result<usize, StoreError> {
     let files = packs
         .iter()
         .map(|id| PackFile::open(&store.pack_path(id), *id))
@@ -145,7 +149,12 @@ fn copy(writer: &Writer<'_>, file: &PackFile) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn copy_frame(writer: &Writer<'_>, file: &PackFile, frame: &Frame, objects: &[Object]) -> Result<(), StoreError> {
+fn copy_frame(
+    writer: &Writer<'_>,
+    file: &PackFile,
+    frame: &Frame,
+    objects: &[Object],
+) -> Result<(), StoreError> {
     let stored = file.stored(frame)?;
     let raw = file.expand(frame, stored.clone())?;
     let mut offset = 0;
@@ -223,7 +232,8 @@ mod tests {
             sizes.push(pack(2000 + n % 500, n));
             sizes.sort_unstable();
             while let Some(packs) = full_class(&sizes) {
-                let merged = sizes.iter().filter(|(_, id)| packs.contains(id)).map(|(bytes, _)| bytes).sum();
+                let merged =
+                    sizes.iter().filter(|(_, id)| packs.contains(id)).map(|(bytes, _)| bytes).sum();
                 sizes.retain(|(_, id)| !packs.contains(id));
                 sizes.push(pack(merged, n));
                 sizes.sort_unstable();

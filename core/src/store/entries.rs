@@ -1,11 +1,7 @@
 //! All entries of one directory, however it is split.
 
 use crate::{
-    base::{
-        id::TreeId,
-        limits,
-        name::EntryName,
-    },
+    base::{id::TreeId, limits, name::EntryName},
     format::{
         pack::ObjectKind,
         tree::{Child, Entry, Node},
@@ -80,7 +76,10 @@ impl Iterator for Entries<'_> {
             if let Some(entry) = self.leaf.next() {
                 return Some(Ok(entry));
             }
-            debug_assert!(self.nodes.len() <= limits::TREE_NODE_ENTRIES * usize::from(limits::TREE_NODE_LEVELS));
+            debug_assert!(
+                self.nodes.len()
+                    <= limits::TREE_NODE_ENTRIES * usize::from(limits::TREE_NODE_LEVELS)
+            );
             match self.step() {
                 Ok(step) => step?,
                 Err(error) => {

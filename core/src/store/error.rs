@@ -67,7 +67,9 @@ pub enum StoreError {
     },
 
     /// The stored bytes of a frame have changed.
-    #[error("pack {pack} is damaged in the frame at byte {offset_bytes}: its checksum does not match")]
+    #[error(
+        "pack {pack} is damaged in the frame at byte {offset_bytes}: its checksum does not match"
+    )]
     Frame {
         /// Which pack.
         pack: PackId,

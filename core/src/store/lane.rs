@@ -27,7 +27,11 @@ impl Lane {
     }
 
     /// Adds an object. Returns the frame before it when there is no room.
-    pub(super) fn push(&mut self, object: Object, bytes: &[u8]) -> Result<Option<Encoded>, CodecError> {
+    pub(super) fn push(
+        &mut self,
+        object: Object,
+        bytes: &[u8],
+    ) -> Result<Option<Encoded>, CodecError> {
         debug_assert_eq!(object.bytes as usize, bytes.len());
         let full = !self.raw.is_empty() && self.raw.len() + bytes.len() > self.target_bytes;
         let frame = if full { self.flush()? } else { None };

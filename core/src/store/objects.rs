@@ -325,7 +325,8 @@ impl Store {
     /// [`StoreError`] when it is missing, of another kind, or damaged.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         for _ in 0..RETRIES {
-            let place = self.locate_anew(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
+            let place =
+                self.locate_anew(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
             if place.kind != kind {
                 return Err(StoreError::WrongKind { id: *id, wanted: kind, found: place.kind });
             }
@@ -378,9 +379,7 @@ impl Store {
         match place.kind {
             ObjectKind::Blob => Ok(Content::Whole(place)),
             ObjectKind::ChunkList => self.chunks(object).map(Content::Chunks),
-            found => {
-                Err(StoreError::WrongKind { id: object, wanted: ObjectKind::Blob, found })
-            }
+            found => Err(StoreError::WrongKind { id: object, wanted: ObjectKind::Blob, found }),
         }
     }
 

@@ -11,10 +11,7 @@ use std::{
 };
 
 use crate::{
-    base::{
-        id::PackId,
-        io::PathError,
-    },
+    base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder},
     format::pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
     store::StoreError,
@@ -86,7 +83,8 @@ impl PackFile {
     /// # Errors
     /// [`StoreError::Format`] when there is none: the index is not of this pack.
     pub fn frame(&self, number: u32) -> Result<&Frame, StoreError> {
-        let source = crate::format::wire::FormatError::Invalid { what: "frame number", at: number as usize };
+        let source =
+            crate::format::wire::FormatError::Invalid { what: "frame number", at: number as usize };
         self.frames.get(number as usize).ok_or(StoreError::Format { pack: self.id, source })
     }
 
@@ -162,7 +160,10 @@ fn read_at(
     file.file().read_exact_at(bytes, offset).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => StoreError::Format {
             pack: id,
-            source: crate::format::wire::FormatError::Truncated { what: "the pack", at: offset as usize },
+            source: crate::format::wire::FormatError::Truncated {
+                what: "the pack",
+                at: offset as usize,
+            },
         },
         _ => PathError::when("read", path)(error).into(),
     })

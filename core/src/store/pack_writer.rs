@@ -13,11 +13,7 @@ use std::{
 };
 
 use crate::{
-    base::{
-        id::PackId,
-        io::PathError,
-        time::Time,
-    },
+    base::{id::PackId, io::PathError, time::Time},
     disk::{Disk, NewFile, Renamed},
     format::pack::{self, Class, Codec, Frame, HEADER_BYTES, Object},
     store::StoreError,
@@ -72,7 +68,12 @@ impl Shared {
     }
 
     /// Writes a frame to its place.
-    pub(super) fn write(&self, file: &NewFile, offset: u64, stored: &[u8]) -> Result<(), PathError> {
+    pub(super) fn write(
+        &self,
+        file: &NewFile,
+        offset: u64,
+        stored: &[u8],
+    ) -> Result<(), PathError> {
         let written = file.write_at(offset, stored);
         if written.is_err() {
             self.failed.store(true, Ordering::Release);

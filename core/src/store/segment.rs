@@ -125,7 +125,11 @@ impl Segment {
     }
 
     /// Takes the sorted records of one pack as a segment.
-    pub(super) fn in_memory(pack: PackId, records: Vec<Record>, numbers: &HashMap<PackId, u32>) -> Self {
+    pub(super) fn in_memory(
+        pack: PackId,
+        records: Vec<Record>,
+        numbers: &HashMap<PackId, u32>,
+    ) -> Self {
         Self::new(Source::Memory(records), vec![pack], numbers)
     }
 
@@ -241,7 +245,12 @@ impl Segment {
 }
 
 /// Writes the sorted records of one pack to `path`.
-pub(super) fn write(disk: &Disk, path: &Path, pack: PackId, records: &[Record]) -> Result<PathBuf, PathError> {
+pub(super) fn write(
+    disk: &Disk,
+    path: &Path,
+    pack: PackId,
+    records: &[Record],
+) -> Result<PathBuf, PathError> {
     let mut writer = TableWriter::create(disk, path, SHAPE)?;
     for record in records {
         writer.push(record)?;
@@ -256,7 +265,11 @@ pub(super) fn write(disk: &Disk, path: &Path, pack: PackId, records: &[Record]) 
 /// another process since the packs were listed.
 ///
 /// Memory: one record for each segment, and those of one object.
-pub(super) fn merge(disk: &Disk, path: &Path, segments: &[&Segment]) -> Result<PathBuf, TableError> {
+pub(super) fn merge(
+    disk: &Disk,
+    path: &Path,
+    segments: &[&Segment],
+) -> Result<PathBuf, TableError> {
     let mut packs: Vec<PackId> = Vec::new();
     let mut numbering: HashMap<PackId, u32> = HashMap::new();
     for segment in segments {
@@ -304,7 +317,12 @@ fn push_all(writer: &mut TableWriter, records: &mut Vec<Record>) -> Result<(), P
 
 type Heap = BinaryHeap<std::cmp::Reverse<(Record, usize, u64)>>;
 
-fn push_next(heap: &mut Heap, segment: &Segment, which: usize, index: u64) -> Result<(), TableError> {
+fn push_next(
+    heap: &mut Heap,
+    segment: &Segment,
+    which: usize,
+    index: u64,
+) -> Result<(), TableError> {
     if let Some(bytes) = segment.record(index)? {
         let mut record = [0; RECORD_BYTES];
         record.copy_from_slice(bytes);

@@ -105,7 +105,8 @@ impl Metadata {
         self.bytes += frame.stored.len();
         self.objects += frame.objects.len();
         self.frames.push(frame);
-        let full = self.bytes >= limits::PENDING_META_BYTES || self.objects >= limits::PENDING_OBJECTS;
+        let full =
+            self.bytes >= limits::PENDING_META_BYTES || self.objects >= limits::PENDING_OBJECTS;
         full.then(|| self.take())
     }
 
@@ -131,7 +132,12 @@ impl<'s> Writer<'s> {
         let lanes = (0..lanes.max(1))
             .map(|_| lane(limits::SMALL_FRAME_BYTES).map(Mutex::new))
             .collect::<Result<_, _>>()?;
-        let metadata = Metadata { lane: lane(limits::META_FRAME_BYTES)?, frames: Vec::new(), bytes: 0, objects: 0 };
+        let metadata = Metadata {
+            lane: lane(limits::META_FRAME_BYTES)?,
+            frames: Vec::new(),
+            bytes: 0,
+            objects: 0,
+        };
         Ok(Self {
             store,
             level,
@@ -208,7 +214,11 @@ impl<'s> Writer<'s> {
     ///
     /// # Errors
     /// [`StoreError`]; the writer is then of no further use.
-    pub fn add_chunks(&self, raw: &[u8], cuts: &[usize]) -> Result<(Vec<BlobId>, usize), StoreError> {
+    pub fn add_chunks(
+        &self,
+        raw: &[u8],
+        cuts: &[usize],
+    ) -> Result<(Vec<BlobId>, usize), StoreError> {
         let mut ids = Vec::with_capacity(cuts.len());
         let mut objects = Vec::new();
         let mut fresh = Vec::new();
@@ -217,7 +227,8 @@ impl<'s> Writer<'s> {
             let chunk = &raw[start..end];
             let id = BlobId::of(chunk);
             ids.push(id);
-            let object = Object { id: id.object(), kind: ObjectKind::Blob, bytes: chunk.len() as u32 };
+            let object =
+                Object { id: id.object(), kind: ObjectKind::Blob, bytes: chunk.len() as u32 };
             if self.claim(&object)? {
                 objects.push(object);
                 fresh.push(start..end);
@@ -229,7 +240,8 @@ impl<'s> Writer<'s> {
             [] => {}
             _ if new == cuts.len() => self.encode_and_append(&raw[..start], objects)?,
             parts => {
-                let joined: Vec<u8> = parts.iter().flat_map(|part| &raw[part.clone()]).copied().collect();
+                let joined: Vec<u8> =
+                    parts.iter().flat_map(|part| &raw[part.clone()]).copied().collect();
                 self.encode_and_append(&joined, objects)?;
             }
         }
@@ -283,7 +295,12 @@ impl<'s> Writer<'s> {
     }
 
     /// Adds an object to the metadata frames.
-    pub(super) fn add_metadata(&self, kind: ObjectKind, id: ObjectId, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn add_metadata(
+        &self,
+        kind: ObjectKind,
+        id: ObjectId,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         let object = Object { id, kind, bytes: bytes.len() as u32 };
         if !self.claim(&object)? {
             return Ok(());
@@ -323,10 +340,16 @@ impl<'s> Writer<'s> {
     }
 
     /// Adds a claimed object to a lane or to the metadata, wherever it belongs.
-    pub(super) fn add_claimed(&self, class: Class, object: Object, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn add_claimed(
+        &self,
+        class: Class,
+        object: Object,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
         match class {
             Class::Data => {
-                let frame = lock(&self.lanes[0]).push(object, bytes).map_err(StoreError::Compress)?;
+                let frame =
+                    lock(&self.lanes[0]).push(object, bytes).map_err(StoreError::Compress)?;
                 frame.map_or(Ok(()), |frame| self.append(&frame))
             }
             Class::Metadata => self.push_metadata(object, bytes),

@@ -152,7 +152,8 @@ fn decode_entries(r: &mut Reader<'_>) -> Result<Vec<Entry>, FormatError> {
         let metadata = Metadata::decode_with(r, |r| {
             let at = r.at();
             let index = r.varint("owner index")? as usize;
-            let owner = owners.get(index).ok_or(FormatError::Invalid { what: "owner index", at })?;
+            let owner =
+                owners.get(index).ok_or(FormatError::Invalid { what: "owner index", at })?;
             used[index] = true;
             Ok(Arc::clone(owner))
         })?;

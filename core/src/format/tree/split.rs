@@ -149,7 +149,12 @@ fn close_row<E>(
         // A node of one child would be a second form of that child.
         let lonely_rest = last - index == 1;
         if index == last || (cut && !lonely_rest) {
-            above.push(close_node(level, std::mem::take(&mut totals), std::mem::take(&mut children), put)?);
+            above.push(close_node(
+                level,
+                std::mem::take(&mut totals),
+                std::mem::take(&mut children),
+                put,
+            )?);
         }
     }
     Ok(above)
@@ -216,7 +221,9 @@ mod tests {
         let (folder, nodes) = encode(&[]);
         assert_eq!(nodes.len(), 1);
         assert_eq!(folder.totals, Totals::default());
-        assert!(matches!(Node::decode(&nodes[&folder.id]), Ok(Node::Leaf { entries, .. }) if entries.is_empty()));
+        assert!(
+            matches!(Node::decode(&nodes[&folder.id]), Ok(Node::Leaf { entries, .. }) if entries.is_empty())
+        );
     }
 
     #[test]

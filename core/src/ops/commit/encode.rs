@@ -90,7 +90,11 @@ fn short_hash(bytes: &[u8]) -> [u8; 16] {
 }
 
 /// A file that the stat cache proves unchanged, and whose content is stored.
-pub(super) fn known_file(job: &Job<'_>, node: &Node, entry: &Listed) -> Result<Option<ReadFile>, StoreError> {
+pub(super) fn known_file(
+    job: &Job<'_>,
+    node: &Node,
+    entry: &Listed,
+) -> Result<Option<ReadFile>, StoreError> {
     let name = node.listing.name(entry);
     let known = job.cache.file(&entry.stat).or_else(|| {
         let born = || FileStat::birth_of_name(node.fd.as_fd(), OsStr::from_bytes(name));
@@ -225,7 +229,12 @@ pub(super) fn special_kind(
 }
 
 /// What is kept about an entry beside its content.
-pub(super) fn metadata(job: &Job<'_>, stat: &FileStat, xattrs: Vec<Xattr>, sparse: bool) -> Metadata {
+pub(super) fn metadata(
+    job: &Job<'_>,
+    stat: &FileStat,
+    xattrs: Vec<Xattr>,
+    sparse: bool,
+) -> Metadata {
     if job.content == Content::Reproducible {
         return Metadata { mode: stat.mode, xattrs, ..Metadata::default() };
     }

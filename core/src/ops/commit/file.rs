@@ -21,11 +21,7 @@ use std::{
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::{
-        id::BlobId,
-        limits,
-        time::Time,
-    },
+    base::{id::BlobId, limits, time::Time},
     chunk::Cutter,
     format::{
         chunk_list::{self, ChunkList, Piece, Pieces},
@@ -213,7 +209,10 @@ const BUFFER_BYTES: usize = limits::LARGE_FRAME_BYTES + limits::CHUNK_BYTES + MI
 type Batches = Mutex<Vec<Vec<Piece>>>;
 
 /// Reads, cuts, hashes and adds a content of any length.
-pub(super) fn stream(job: &Job<'_>, source: &mut (dyn Read + Send)) -> Result<(BlobId, u64), Unread> {
+pub(super) fn stream(
+    job: &Job<'_>,
+    source: &mut (dyn Read + Send),
+) -> Result<(BlobId, u64), Unread> {
     let batches = Batches::default();
     let failed = AtomicBool::new(false);
     let (id, size) = rayon::scope(|scope| {
@@ -230,8 +229,10 @@ pub(super) fn stream(job: &Job<'_>, source: &mut (dyn Read + Send)) -> Result<(B
             size += fresh.len() as u64;
             count(&job.counts.bytes_read, fresh.len() as u64);
             job.observer.advance(fresh.len() as u64, 0);
-            let (_, cuts) =
-                rayon::join(|| whole.update(fresh).count(), || cut(&mut cutter, &buffer[..end], last));
+            let (_, cuts) = rayon::join(
+                || whole.update(fresh).count(),
+                || cut(&mut cutter, &buffer[..end], last),
+            );
             filled = end;
             if let Some(&cut) = cuts.last() {
                 let mut next = job.take_buffer();
@@ -251,8 +252,12 @@ pub(super) fn stream(job: &Job<'_>, source: &mut (dyn Read + Send)) -> Result<(B
         return Err(Unread::Commit(CommitError::Interrupted));
     }
     job.observer.advance(0, 1);
-    let pieces: Vec<Piece> =
-        batches.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect();
+    let pieces: Vec<Piece> = batches
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .into_iter()
+        .flatten()
+        .collect();
     add_list(job, id, size, &pieces)?;
     Ok((id, size))
 }
@@ -349,7 +354,11 @@ fn add_list(job: &Job<'_>, id: BlobId, size: u64, pieces: &[Piece]) -> Result<()
 
 impl Job<'_> {
     fn take_buffer(&self) -> Vec<u8> {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_else(|| vec![0; BUFFER_BYTES])
+        self.buffers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+            .unwrap_or_else(|| vec![0; BUFFER_BYTES])
     }
 
     fn give_buffer(&self, buffer: Vec<u8>) {

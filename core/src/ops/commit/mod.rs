@@ -39,11 +39,7 @@ use crate::{
         stat_cache::StatCache,
     },
     ops::commit::job::Job,
-    repo::{
-        Repo,
-        ref_name::RefName,
-        refs::RefError,
-    },
+    repo::{Repo, ref_name::RefName, refs::RefError},
     store::{Added, StoreError, Writer},
 };
 
@@ -305,12 +301,17 @@ fn own_place(repo: &Repo) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-fn read(job: &Job<'_>, source: Source<'_>, previous: Option<TreeId>) -> Result<Option<Root>, CommitError> {
+fn read(
+    job: &Job<'_>,
+    source: Source<'_>,
+    previous: Option<TreeId>,
+) -> Result<Option<Root>, CommitError> {
     match source {
         Source::Folder(path) => {
             let root = walk::Root { path: &path, inside: b"", previous };
             let walked = walk::run(job, &root);
-            let walked = walked.map_err(|source| CommitError::Source { path: path.clone(), source })?;
+            let walked =
+                walked.map_err(|source| CommitError::Source { path: path.clone(), source })?;
             Ok(walked.map(|(folder, stat)| Root {
                 tree: folder.id,
                 totals: folder.totals,
@@ -318,7 +319,9 @@ fn read(job: &Job<'_>, source: Source<'_>, previous: Option<TreeId>) -> Result<O
             }))
         }
         Source::Paths(paths) => paths::read(job, paths, previous),
-        Source::Stream { name, mut reader } => paths::read_stream(job, name, &mut *reader, previous).map(Some),
+        Source::Stream { name, mut reader } => {
+            paths::read_stream(job, name, &mut *reader, previous).map(Some)
+        }
     }
 }
 

@@ -58,7 +58,8 @@ fn place(
     path: &Path,
     inside: &[EntryName],
 ) -> Result<(), CommitError> {
-    let overlap = |other: &Path| CommitError::Overlap { first: other.to_owned(), second: path.to_owned() };
+    let overlap =
+        |other: &Path| CommitError::Overlap { first: other.to_owned(), second: path.to_owned() };
     let Some((name, rest)) = inside.split_first() else { return Err(overlap(path)) };
     match (into.get_mut(name), rest) {
         (None, []) => drop(into.insert(name.clone(), Item::Real(path.to_owned()))),
@@ -148,10 +149,12 @@ fn single(
     };
     let error = |source| CommitError::Source { path: path.to_owned(), source };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(|e| error(e.into()))?;
+    let folder =
+        openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(|e| error(e.into()))?;
     let own_name = path.file_name().unwrap_or(name.as_os_str());
     let (kind, stat, xattrs, sparse) = if stat.kind == FileKind::File {
-        let place = Place::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
+        let place =
+            Place::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
         match file::read(job, (folder.as_fd(), own_name), place, stat) {
             Ok((read, changing)) => {
                 if changing {

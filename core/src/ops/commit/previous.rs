@@ -30,8 +30,12 @@ impl Previous {
         for entry in Entries::of(store, tree) {
             let entry = entry?;
             match entry.kind {
-                Kind::File { id, .. } => drop(previous.files.insert(entry.name.as_bytes().into(), id)),
-                Kind::Folder { id } => drop(previous.folders.insert(entry.name.as_bytes().into(), id)),
+                Kind::File { id, .. } => {
+                    drop(previous.files.insert(entry.name.as_bytes().into(), id))
+                }
+                Kind::Folder { id } => {
+                    drop(previous.folders.insert(entry.name.as_bytes().into(), id))
+                }
                 _ => {}
             }
         }

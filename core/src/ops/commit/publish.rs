@@ -43,7 +43,8 @@ impl Base {
             (Target::DetachedHead, Head::Detached(id)) => Some(*id),
             (Target::DetachedHead, Head::Branch(_)) => None,
         };
-        let tip = tip.map(|id| Ok::<_, CommitError>((id, repo.store().commit(&id)?))).transpose()?;
+        let tip =
+            tip.map(|id| Ok::<_, CommitError>((id, repo.store().commit(&id)?))).transpose()?;
         Ok(Self { head, target, tip })
     }
 
@@ -155,12 +156,15 @@ fn time(base: &Base, options: &Options, observer: &dyn Observer) -> Time {
 
 fn advance(repo: &Repo, base: &Base, id: CommitId, commit: &Commit) -> Result<(), RefError> {
     let first_line = commit.message.lines().next().unwrap_or_default();
-    let reason = if first_line.is_empty() { "commit".to_owned() } else { format!("commit: {first_line}") };
+    let reason =
+        if first_line.is_empty() { "commit".to_owned() } else { format!("commit: {first_line}") };
     let change = Change { time: commit.time, who: &commit.author, reason: &reason };
     let before = base.tip.as_ref().map(|(id, _)| *id);
     let branch = match &base.target {
         Target::Branch(branch) => branch,
-        Target::DetachedHead => return repo.refs().set_head(&base.head, &Head::Detached(id), &change),
+        Target::DetachedHead => {
+            return repo.refs().set_head(&base.head, &Head::Detached(id), &change);
+        }
     };
     repo.refs().update(branch, before, Some(id), &change)?;
     // The first commit of all went to another branch than HEAD names: then

@@ -23,11 +23,7 @@ use rayon::{Scope as Tasks, prelude::*};
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::{
-        id::TreeId,
-        limits,
-        time::Time,
-    },
+    base::{id::TreeId, limits, time::Time},
     format::tree::{Totals, split::Folder},
     local::{
         ignore::{Rules, Scope},
@@ -139,8 +135,9 @@ impl<'w> Walk<'w> {
             true => Err(io::Error::other(format!("nested deeper than {} folders", limits::DEPTH))),
             false => open_folder(above.fd.as_fd(), OsStr::from_bytes(name)),
         };
-        let entered = entered
-            .and_then(|fd| self.enter(tasks, fd, path.clone(), scope, Some((Arc::clone(&above), slot))));
+        let entered = entered.and_then(|fd| {
+            self.enter(tasks, fd, path.clone(), scope, Some((Arc::clone(&above), slot)))
+        });
         if let Err(error) = entered {
             self.job.skip(&self.shown(&path), &error);
             above.put(slot, Slot::Skipped);
@@ -174,9 +171,14 @@ impl<'w> Walk<'w> {
         self.filter(&mut listing, &fd, &path, &scope);
 
         let listing_hash = encode::listing_hash(job, &listing);
-        let known = job.cache.folder(stat.device, stat.inode).filter(|known| known.listing == listing_hash);
+        let known =
+            job.cache.folder(stat.device, stat.inode).filter(|known| known.listing == listing_hash);
         let known = match known {
-            Some(known) if job.writer.contains(&known.tree.object()).map_err(io::Error::other)? => Some(known),
+            Some(known)
+                if job.writer.contains(&known.tree.object()).map_err(io::Error::other)? =>
+            {
+                Some(known)
+            }
             _ => None,
         };
         let folders: Vec<usize> = (0..listing.entries.len())
@@ -232,7 +234,8 @@ impl<'w> Walk<'w> {
             let name = listing.name(entry);
             inside.truncate(prefix);
             inside.extend_from_slice(name);
-            !rules.excludes(scope, &inside, name, &entry.stat) && (!cache || Rules::is_cache_tag(name))
+            !rules.excludes(scope, &inside, name, &entry.stat)
+                && (!cache || Rules::is_cache_tag(name))
         });
         listing.entries = entries;
     }
@@ -248,7 +251,9 @@ impl<'w> Walk<'w> {
             let read: Vec<Option<Slot>> = entries
                 .par_iter()
                 .with_min_len(share)
-                .map(|entry| (entry.stat.kind == FileKind::File).then(|| self.read_file(node, entry)))
+                .map(|entry| {
+                    (entry.stat.kind == FileKind::File).then(|| self.read_file(node, entry))
+                })
                 .collect();
             let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
             for (slot, read) in slots[group * GROUP..].iter_mut().zip(read) {
@@ -350,7 +355,9 @@ impl<'w> Walk<'w> {
             job.skip(&self.shown(&join(&node.path, name)), error);
             node.unsteady.store(true, Ordering::Relaxed);
         })?;
-        let settled = |entry: &Listed| entry.stat.kind != FileKind::File || is_settled(&entry.stat, node.read_at);
+        let settled = |entry: &Listed| {
+            entry.stat.kind != FileKind::File || is_settled(&entry.stat, node.read_at)
+        };
         if !node.unsteady.load(Ordering::Relaxed) && node.listing.entries.iter().all(settled) {
             let known = KnownFolder {
                 listing: node.listing_hash,

@@ -287,7 +287,8 @@ fn source(job: &Job<'_>, task: &FileTask) -> Option<OwnedFd> {
     if let (Some((folder, name)), Some(root)) = (job.clones.find(&task.id), job.root()) {
         return root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok();
     }
-    let path = job.options.holder.and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
+    let path =
+        job.options.holder.and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).ok()
 }

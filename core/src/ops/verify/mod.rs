@@ -174,7 +174,10 @@ struct Findings {
 
 impl Findings {
     fn add(&self, problem: Problem, bad: impl IntoIterator<Item = ObjectId>) {
-        self.bad.lock().unwrap_or_else(PoisonError::into_inner).extend(bad.into_iter().map(|id| (id, ())));
+        self.bad
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(bad.into_iter().map(|id| (id, ())));
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
 
@@ -192,7 +195,11 @@ impl Findings {
 /// # Errors
 /// [`VerifyError`] when refs or index cannot be listed; damage is in the
 /// outcome.
-pub fn run(repo: &Repo, options: &Options, observer: &dyn Observer) -> Result<Outcome, VerifyError> {
+pub fn run(
+    repo: &Repo,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Outcome, VerifyError> {
     let findings = Findings::default();
     let mut outcome = Outcome::default();
     packs::check(repo.store(), options.data, &findings, observer, &mut outcome)?;

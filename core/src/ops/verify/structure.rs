@@ -16,11 +16,7 @@ use crate::{
         tree::{Child, Kind, Node},
     },
     ops::verify::{Dated, Findings, Outcome, Problem, VerifyError},
-    repo::{
-        Repo,
-        ref_name::RefKind,
-        refs::Head,
-    },
+    repo::{Repo, ref_name::RefKind, refs::Head},
     store::{Content, Marks, Store, StoreError},
 };
 
@@ -98,7 +94,9 @@ fn walk(
             continue;
         }
         match store.tree(&id) {
-            Ok(node) if place.is_some_and(|place| place != (node.level(), node.first().cloned())) => {
+            Ok(node)
+                if place.is_some_and(|place| place != (node.level(), node.first().cloned())) =>
+            {
                 let what = "place of a tree node";
                 let source = crate::format::wire::FormatError::Invalid { what, at: 1 };
                 let (object, kind) = (id.object(), ObjectKind::Tree);
@@ -138,7 +136,9 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings) {
             for chunk in &chunks {
                 let wanted = ObjectKind::Blob;
                 let source = match store.locate(&chunk.id.object()) {
-                    Ok(Some(place)) if place.kind == wanted && place.bytes == chunk.bytes => continue,
+                    Ok(Some(place)) if place.kind == wanted && place.bytes == chunk.bytes => {
+                        continue;
+                    }
                     Ok(_) => StoreError::Missing { id: chunk.id.object(), wanted },
                     Err(source) => source,
                 };

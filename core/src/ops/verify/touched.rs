@@ -172,9 +172,10 @@ impl Search<'_> {
         }
         match self.store.content(&id) {
             Ok(Content::Whole(_)) => None,
-            Ok(Content::Chunks(chunks)) => {
-                chunks.iter().map(|chunk| chunk.id.object()).find(|chunk| self.findings.is_bad(chunk))
-            }
+            Ok(Content::Chunks(chunks)) => chunks
+                .iter()
+                .map(|chunk| chunk.id.object())
+                .find(|chunk| self.findings.is_bad(chunk)),
             Err(_) => Some(id.object()),
         }
     }
@@ -185,7 +186,12 @@ impl Search<'_> {
             self.touched.paths[at].commits += 1;
         } else if self.touched.paths.len() < KEPT_PATHS {
             self.places.insert(key, self.touched.paths.len());
-            self.touched.paths.push(TouchedPath { commit, commits: 1, path: path.to_vec(), object });
+            self.touched.paths.push(TouchedPath {
+                commit,
+                commits: 1,
+                path: path.to_vec(),
+                object,
+            });
         } else {
             self.touched.more_paths += 1;
         }
