@@ -95,13 +95,13 @@ impl Search<'_> {
     fn tree(&mut self, commit: CommitId, root: TreeId) -> Result<bool, VerifyError> {
         let mut path = Vec::new();
         let mut stack: Vec<Step> = Vec::new();
-        let mut hit = self.enter(commit, root, &mut path, &mut stack)?;
+        let mut hit = self.enter(commit, root, &path, &mut stack)?;
         while let Some(step) = stack.last_mut() {
             path.truncate(step.path_bytes);
             match step.items.next() {
                 Some(Item::Tree(name, id)) => {
                     push(&mut path, &name);
-                    let below = self.enter(commit, id, &mut path, &mut stack)?;
+                    let below = self.enter(commit, id, &path, &mut stack)?;
                     if let Some(step) = stack.last_mut() {
                         step.hit |= below;
                     }
@@ -134,7 +134,7 @@ impl Search<'_> {
         &mut self,
         commit: CommitId,
         id: TreeId,
-        path: &mut Vec<u8>,
+        path: &[u8],
         stack: &mut Vec<Step>,
     ) -> Result<bool, VerifyError> {
         if self.whole.is_marked(&id.object())? {
