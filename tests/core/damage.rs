@@ -236,6 +236,9 @@ fn a_damaged_pack_is_replaced_when_its_very_bytes_are_stored_again() {
     assert_eq!(check(&scratch.repo()), Ok(1));
 }
 
+/// What is done to the bytes of a file.
+type Damage = Box<dyn Fn(&mut Vec<u8>)>;
+
 fn segments(store: &Path) -> Vec<PathBuf> {
     let entries = fs_err::read_dir(store.join("index")).unwrap();
     entries.map(|entry| entry.unwrap().path()).collect()
@@ -245,7 +248,7 @@ fn segments(store: &Path) -> Vec<PathBuf> {
 fn a_damaged_index_is_made_again_and_never_answers_wrongly() {
     let victim = Victim::new();
     let store = victim.store();
-    let mut damages: Vec<Box<dyn Fn(&mut Vec<u8>)>> = Vec::new();
+    let mut damages: Vec<Damage> = Vec::new();
     for at in (0..64).chain((64..9_000).step_by(13)) {
         damages.push(Box::new(move |bytes| {
             if let Some(byte) = bytes.get_mut(at) {

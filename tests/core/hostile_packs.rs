@@ -74,7 +74,8 @@ fn lengths_of_frames_that_lie_are_refused() {
         crafted.add_pack(&one_frame(&stored, |_| {}, blob_of(&content, raw)));
         assert!(read(&crafted, &content).is_err(), "{raw}");
     }
-    let cases: [(&str, fn(&mut Frame)); 8] = [
+    type Lie = fn(&mut Frame);
+    let cases: [(&str, Lie); 8] = [
         ("raw, but compressed", |frame| frame.codec = Codec::Raw),
         ("more raw bytes than its object", |frame| frame.raw_bytes += 1),
         ("fewer raw bytes than its object", |frame| frame.raw_bytes -= 1),

@@ -1,5 +1,7 @@
 //! Tests of the core.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod concurrency;
 mod crafted;
 mod damage;

@@ -281,7 +281,7 @@ fn pipes_and_files_that_cannot_be_read_do_not_stop_a_commit() {
     let fifo = scratch.source().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     scratch.write("secret", "secret");
-    let none = std::fs::Permissions::from_mode(0);
+    let none = std::fs::Permissions::from_mode(0o000);
     fs_err::set_permissions(scratch.source().join("secret"), none).unwrap();
     let outcome = scratch.commit();
     let is_root = rustix::process::geteuid().is_root();
