@@ -1,5 +1,14 @@
 //! `snap restore`.
 
+use snap_core::{
+    base::{id::BlobId, time::Time},
+    disk::Disk,
+    local::{
+        scan::FileStat,
+        stat_cache::{KnownFile, Place, StatCache},
+    },
+};
+
 use crate::env::TestEnv;
 
 fn env() -> TestEnv {
@@ -42,6 +51,37 @@ fn a_file_that_differs_stops_the_restore() {
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
     insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 1 file, 5 B; 1 already there
+    ");
+    assert_eq!(env.read("home/notes.txt"), "first");
+}
+
+#[test]
+fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
+    let env = env();
+    // As if the bytes had changed below the file system: the cache still holds
+    // the file, by its times, for what it was.
+    env.write("home/notes.txt", "fjrst");
+    let stat = FileStat::of_path(&env.path("home/notes.txt")).unwrap();
+    let folder = FileStat::of_path(&env.path("home")).unwrap();
+    let cache = StatCache::open(&env.path("home/.snap/cache"), Disk::default());
+    let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
+    let later = Time { secs: stat.mtime.secs + 60, nanos: 0 };
+    cache.add_file((&stat, None), Place::new(&folder, b"notes.txt"), &known, later);
+    cache.save().unwrap();
+
+    env.snap_in("home", ["restore", "latest", "--overwrite"]).succeeds();
+    assert_eq!(env.read("home/notes.txt"), "fjrst");
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--checksum"]), @r"
+    exit: 1
+    --- stderr ---
+    error: notes.txt differs from the snapshot
+    hint: pass --overwrite to replace it, or name another folder
+    ");
+    let args = ["restore", "latest", "--overwrite", "--checksum"];
+    insta::assert_snapshot!(env.snap_in("home", args), @r"
     exit: 0
     --- stderr ---
     Restored 1 file, 5 B; 1 already there

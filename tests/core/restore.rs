@@ -286,6 +286,32 @@ fn hard_links_are_made_again_also_over_what_is_there() {
     assert_no_drafts(&target);
 }
 
+#[test]
+fn a_folder_in_the_way_of_one_name_of_a_file_leaves_the_others() {
+    for blocked in ["a", "b"] {
+        let (_dir, source, target) = dirs();
+        fs_err::write(source.join("a"), "shared").unwrap();
+        fs_err::hard_link(source.join("a"), source.join("b")).unwrap();
+        fs_err::hard_link(source.join("a"), source.join("c")).unwrap();
+        let snapshot = Snapshot::of(&source);
+        fs_err::create_dir_all(target.join(blocked)).unwrap();
+        fs_err::write(target.join(blocked).join("precious"), "x").unwrap();
+        for _again in 0..2 {
+            let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
+            assert!(matches!(error, RestoreError::Blocked { count: 1, .. }), "{error}");
+            assert_eq!(error.to_string(), format!("{blocked} is a folder that is not empty"));
+            let inodes = ["a", "b", "c"].into_iter().filter(|name| *name != blocked).map(|name| {
+                assert_eq!(fs_err::read(target.join(name)).unwrap(), b"shared");
+                fs_err::metadata(target.join(name)).unwrap().ino()
+            });
+            let inodes: Vec<_> = inodes.collect();
+            assert_eq!(inodes[0], inodes[1], "they are still one file");
+        }
+        snapshot.restore_with(&target, &mirror()).unwrap();
+        assert_same_below(&source, &target);
+    }
+}
+
 /// Cancels after so many files, and collects notes.
 #[derive(Default)]
 struct Watcher {

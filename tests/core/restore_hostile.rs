@@ -123,14 +123,37 @@ fn damage_is_named_and_everything_else_restored() {
 
     let error = snapshot.restore_with(&target, &mirror()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    let RestoreError::Damaged { entries, count: 2, outcome } = &error else { panic!("{error:?}") };
-    assert_eq!(entries[0].path, Path::new("large"));
-    assert_eq!(entries[0].object, BlobId::of(&bytes).object());
-    assert_eq!(entries[0].pack, Some(snapshot.store.packs()[0]));
+    let RestoreError::Damaged { entries, count: 2, outcome, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!([&*entries[0].path, &*entries[1].path], ["large", "linked"].map(Path::new));
+    for entry in entries {
+        assert_eq!(entry.object, BlobId::of(&bytes).object());
+        assert_eq!(entry.pack, Some(snapshot.store.packs()[0]));
+    }
+    let [first, other] = [&entries[0], &entries[1]].map(|entry| entry.source.to_string());
+    assert_eq!(first, other, "a further name tells why the first is missing");
     assert_eq!(outcome.files_written, 1);
     assert_eq!(fs_err::read(target.join("good")).unwrap(), b"good");
     assert!(!target.join("large").exists() && !target.join("linked").exists());
     assert_no_drafts(&target);
+}
+
+#[test]
+fn damage_does_not_hide_a_folder_in_the_way() {
+    let missing = Kind::File { size: 3, id: BlobId::of(b"abc") };
+    let snapshot = Snapshot::made(None, |writer| {
+        add_folder(writer, vec![file(writer, "f", b"x"), plain("gone", missing)]).0
+    });
+    let target = snapshot.dir.path().join("target");
+    fs_err::create_dir_all(target.join("f/full")).unwrap();
+    let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    let RestoreError::Damaged { count: 1, blocked, blocked_count: 1, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(blocked, &[Path::new("f")]);
+    assert!(error.to_string().ends_with("; f is a folder that is not empty"), "{error}");
 }
 
 #[test]

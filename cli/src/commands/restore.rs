@@ -66,6 +66,10 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 'n', long)]
     dry_run: bool,
 
+    /// Read files that are there, instead of trusting what is known of them
+    #[arg(long)]
+    checksum: bool,
+
     /// Restore only what matches a pattern, as in .gitignore; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     include: Vec<String>,
@@ -121,8 +125,8 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         exclude: args.exclude.clone(),
         ids: if args.numeric_ids { Ids::Numeric } else { Ids::ByName },
         ownership: if args.no_owner { Ownership::Leave } else { Ownership::Apply },
-        known: Some(&known),
-        holder: Some(&holder),
+        known: if args.checksum { None } else { Some(&known) },
+        holder: if args.checksum { None } else { Some(&holder) },
         on_change: Some(&on_change),
         ..restore::Options::default()
     };

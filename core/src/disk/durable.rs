@@ -165,7 +165,8 @@ impl Disk {
     /// `temporary` must be on the same file system.
     ///
     /// # Errors
-    /// [`PathError`] of the first step that failed; `path` is then as it was.
+    /// [`PathError`] of the first step that failed; `path` is then as it was,
+    /// unless that was the last, the sync of the folder.
     pub fn write_whole(
         &self,
         temporary: &Path,

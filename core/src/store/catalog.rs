@@ -188,18 +188,24 @@ impl Catalog {
             }
             match Segment::open(&path, &self.numbers) {
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
-                // Its packs have all been merged into others; or the first of
-                // them has just been made, since the packs were listed.
-                Ok(_) if is_fresh(&path) => {}
+                // Its packs have all been merged into others, unless they have
+                // just been made, since the packs were listed.
+                Ok(segment) if !self.has_seen(&segment) && is_fresh(&path) => {}
                 Ok(_) => drop(fs_err::remove_file(&path)),
                 Err(TableError::Damaged { .. }) => {
                     repair.damaged = true;
                     drop(fs_err::remove_file(&path));
                 }
+                Err(TableError::Io(error)) if !error.is_not_found() => repair.damaged = true,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Whether each pack of a segment was listed at some time.
+    fn has_seen(&self, segment: &Segment) -> bool {
+        segment.packs().iter().all(|id| self.packs.iter().any(|slot| slot.id == *id))
     }
 
     fn index_the_rest(

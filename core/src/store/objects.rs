@@ -108,7 +108,7 @@ impl Store {
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, StoreError> {
         let layout = Layout::of(dir);
         let (catalog, repair) = Catalog::load(&layout, &disk, &Catalog::default(), observer)?;
-        if repair.packs > 0 {
+        if repair.packs > 0 || repair.damaged {
             observer.note(Note::Reindexed { packs: repair.packs, damaged: repair.damaged });
         }
         for error in &catalog.unreadable {

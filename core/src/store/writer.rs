@@ -127,6 +127,8 @@ impl<'s> Writer<'s> {
     /// # Errors
     /// [`StoreError::Compress`] for want of memory.
     pub fn new(store: &'s Store, level: i32, lanes: usize) -> Result<Self, StoreError> {
+        // Empty folders get lost when a store is copied by other means.
+        store.disk().create_folders(&store.layout().tmp)?;
         sweep::run(&store.layout().tmp);
         let lane = |target| Lane::new(level, target).map_err(StoreError::Compress);
         let lanes = (0..lanes.max(1))

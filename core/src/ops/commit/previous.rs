@@ -31,10 +31,10 @@ impl Previous {
             let entry = entry?;
             match entry.kind {
                 Kind::File { id, .. } => {
-                    drop(previous.files.insert(entry.name.as_bytes().into(), id))
+                    previous.files.insert(entry.name.as_bytes().into(), id);
                 }
                 Kind::Folder { id } => {
-                    drop(previous.folders.insert(entry.name.as_bytes().into(), id))
+                    previous.folders.insert(entry.name.as_bytes().into(), id);
                 }
                 _ => {}
             }

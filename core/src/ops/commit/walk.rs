@@ -356,7 +356,7 @@ impl<'w> Walk<'w> {
             node.unsteady.store(true, Ordering::Relaxed);
         })?;
         let settled = |entry: &Listed| {
-            entry.stat.kind != FileKind::File || is_settled(&entry.stat, node.read_at)
+            entry.stat.kind == FileKind::Folder || is_settled(&entry.stat, node.read_at)
         };
         if !node.unsteady.load(Ordering::Relaxed) && node.listing.entries.iter().all(settled) {
             let known = KnownFolder {

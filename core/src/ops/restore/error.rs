@@ -1,6 +1,6 @@
 //! Why a restore failed, or could not restore everything.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use crate::{
     base::{
@@ -28,7 +28,7 @@ pub enum RestoreError {
 
     /// Folders with something in them stand where something else belongs.
     /// Everything else was restored.
-    #[error("{}", counted(*count, first, "is a folder that is not empty", "are folders that are not empty"))]
+    #[error("{}", full_folders(*count, first))]
     Blocked {
         /// The first of them, relative to the target.
         first: Vec<PathBuf>,
@@ -36,13 +36,18 @@ pub enum RestoreError {
         count: u64,
     },
 
-    /// Stored objects are damaged or missing. Everything else was restored.
-    #[error("{} could not be restored: {}", files(*count), list(entries.iter().map(ToString::to_string), *count))]
+    /// Stored objects are damaged or missing. Everything else was restored,
+    /// but for what is blocked.
+    #[error("{} could not be restored: {}{}", files(*count), list(entries.iter().map(ToString::to_string), *count), also_blocked(*blocked_count, blocked))]
     Damaged {
         /// The first of them.
         entries: Vec<DamagedEntry>,
         /// How many there are.
         count: u64,
+        /// The first of the folders that are as in [`Blocked`](Self::Blocked).
+        blocked: Vec<PathBuf>,
+        /// How many of those there are; 0 in most cases.
+        blocked_count: u64,
         /// What was done.
         outcome: Box<Outcome>,
     },
@@ -106,8 +111,8 @@ pub struct DamagedEntry {
     pub object: ObjectId,
     /// Where it lies, as far as the store knows.
     pub pack: Option<PackId>,
-    /// How it shows.
-    pub source: StoreError,
+    /// How it shows; one error for all names of a file.
+    pub source: Arc<StoreError>,
 }
 
 fn files(count: u64) -> String {
@@ -121,6 +126,14 @@ fn list(shown: impl ExactSizeIterator<Item = String>, count: u64) -> String {
         text.push_str(&format!(" and {more} more"));
     }
     text
+}
+
+fn full_folders(count: u64, first: &[PathBuf]) -> String {
+    counted(count, first, "is a folder that is not empty", "are folders that are not empty")
+}
+
+fn also_blocked(count: u64, first: &[PathBuf]) -> String {
+    if count == 0 { String::new() } else { format!("; {}", full_folders(count, first)) }
 }
 
 fn counted(count: u64, first: &[PathBuf], one: &str, many: &str) -> String {

@@ -1,7 +1,7 @@
 //! What all parts of one restore share.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     io,
     path::Path,
     sync::{
@@ -27,7 +27,8 @@ use crate::{
         write::{Inherited, is_temporary, sweep},
     },
     ops::restore::{
-        Change, Mode, Options, Ownership, RestoreError, filter::Filter, large::Clones, tally::Tally,
+        Change, Mode, Options, Ownership, RestoreError, filter::Filter, large::Clones,
+        links::LeaderFailure, tally::Tally,
     },
     store::Store,
 };
@@ -57,7 +58,7 @@ pub(super) struct Job<'a> {
     target: Option<Target>,
     halted: AtomicBool,
     failed: Mutex<Option<RestoreError>>,
-    failed_links: Mutex<HashSet<u64>>,
+    failed_leaders: Mutex<HashMap<u64, LeaderFailure>>,
 }
 
 struct Target {
@@ -88,7 +89,7 @@ impl<'a> Job<'a> {
             target: None,
             halted: AtomicBool::new(false),
             failed: Mutex::default(),
-            failed_links: Mutex::default(),
+            failed_leaders: Mutex::default(),
         })
     }
 
@@ -233,14 +234,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Remembers that the first name of a file with several could not be made.
-    pub(super) fn link_failed(&self, link: Option<u64>) {
-        lock(&self.failed_links).extend(link);
+    /// Remembers why the first name of a file with several could not be made;
+    /// does nothing for a file with one.
+    pub(super) fn leader_failed(&self, link: Option<u64>, why: LeaderFailure) {
+        lock(&self.failed_leaders).extend(link.map(|link| (link, why)));
     }
 
-    /// Whether the first name of a file could not be made.
-    pub(super) fn has_link_failed(&self, link: u64) -> bool {
-        lock(&self.failed_links).contains(&link)
+    /// Why the first name of a file could not be made, if it could not.
+    pub(super) fn leader_failure(&self, link: u64) -> Option<LeaderFailure> {
+        lock(&self.failed_leaders).get(&link).cloned()
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Where a content was written before in this run, or is known to be in a local
 //! file, its blocks are shared (`FICLONE`) and hashed; where the file system
-//! cannot do that it is not tried again.
+//! cannot do that it is not tried again. That a holder's file cannot be shared
+//! says nothing about files of the target: only holders are not asked again.
 
 use std::{
     collections::VecDeque,
@@ -224,6 +225,7 @@ fn wrong_list(id: ObjectId) -> StoreError {
 #[derive(Debug, Default)]
 pub(super) struct Clones {
     cannot: AtomicBool,
+    holders_cannot: AtomicBool,
     written: Mutex<VecDeque<(BlobId, Arc<FolderPath>, EntryName)>>,
 }
 
@@ -257,7 +259,7 @@ pub(super) fn clone_file(
     if task.size < CLONE_BYTES || job.clones.cannot.load(Ordering::Relaxed) {
         return Ok(false);
     }
-    let Some(source) = source(job, task) else { return Ok(false) };
+    let Some((source, origin)) = source(job, task) else { return Ok(false) };
     let Ok(stat) = fstat(&source) else { return Ok(false) };
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     if !is_file || u64::try_from(stat.st_size) != Ok(task.size) {
@@ -265,6 +267,10 @@ pub(super) fn clone_file(
     }
     match ioctl_ficlone(draft.as_fd(), &source) {
         Ok(()) => {}
+        Err(Errno::XDEV | Errno::INVAL) if origin == Origin::Holder => {
+            job.clones.holders_cannot.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
         Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
             job.clones.cannot.store(true, Ordering::Relaxed);
             return Ok(false);
@@ -272,8 +278,10 @@ pub(super) fn clone_file(
         Err(_) => return Ok(false),
     }
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::from(draft.as_fd().try_clone_to_owned()?))?;
-    if hasher.finalize().as_bytes() != task.id.as_bytes() {
+    let shared = File::from(draft.as_fd().try_clone_to_owned()?);
+    // What cannot be read is as wrong as what was changed: the store has it.
+    let is_read = hasher.update_reader(shared).is_ok();
+    if !is_read || hasher.finalize().as_bytes() != task.id.as_bytes() {
         draft.clear()?;
         return Ok(false);
     }
@@ -282,13 +290,26 @@ pub(super) fn clone_file(
     Ok(true)
 }
 
+/// Where blocks to be shared come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// A file that this run has written.
+    Written,
+    /// A file that the caller named.
+    Holder,
+}
+
 /// An open file that should have the content.
-fn source(job: &Job<'_>, task: &FileTask) -> Option<OwnedFd> {
+fn source(job: &Job<'_>, task: &FileTask) -> Option<(OwnedFd, Origin)> {
     if let (Some((folder, name)), Some(root)) = (job.clones.find(&task.id), job.root()) {
-        return root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok();
+        let file = root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok()?;
+        return Some((file, Origin::Written));
+    }
+    if job.clones.holders_cannot.load(Ordering::Relaxed) {
+        return None;
     }
     let path =
         job.options.holder.and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).ok()
+    Some((rustix::fs::open(path, flags, Mode::empty()).ok()?, Origin::Holder))
 }

@@ -34,6 +34,16 @@ pub(super) struct Leader {
 /// remembers of what is past.
 pub(super) type Leaders = HashMap<u64, Arc<Leader>>;
 
+/// Why a first name could not be made, and so no further one. One that stands
+/// behind a full folder is no failure: the next name becomes the first.
+#[derive(Clone)]
+pub(super) enum LeaderFailure {
+    /// Because of what the content is stored as.
+    Damaged(Arc<StoreError>),
+    /// The system does not make such entries here.
+    Refused(Errno),
+}
+
 /// A further name to be made.
 pub(super) struct LinkTask {
     pub(super) leader: Arc<Leader>,
@@ -70,8 +80,8 @@ fn write_link(
         _ => 0,
     };
     job.observer.advance(size, 1);
-    if job.has_link_failed(task.link) {
-        leader_failed(job, task);
+    if let Some(why) = job.leader_failure(task.link) {
+        tell_failure(job, task, why);
         return Ok(());
     }
     let failed = |error| job.error("link", &task.folder, Some(&task.name), error);
@@ -90,18 +100,18 @@ fn write_link(
     Ok(())
 }
 
-fn leader_failed(job: &Job<'_>, task: &LinkTask) {
+/// Tells of a further name what was told of the first.
+fn tell_failure(job: &Job<'_>, task: &LinkTask, why: LeaderFailure) {
     let path = task.folder.join(&task.name);
-    match &task.leader.kind {
-        Kind::File { id, .. } => {
-            let wanted = crate::format::pack::ObjectKind::Blob;
-            let error = StoreError::Missing { id: id.object(), wanted };
+    match (why, &task.leader.kind) {
+        (LeaderFailure::Damaged(error), Kind::File { id, .. }) => {
             job.tally.damaged(path, id.object(), error);
         }
-        kind => {
-            let error = Errno::PERM.into();
-            job.tally.not_applied(job.observer, kind.noun(), &path, &error);
+        (LeaderFailure::Refused(errno), kind) => {
+            job.tally.not_applied(job.observer, kind.noun(), &path, &errno.into());
         }
+        // Only files have content.
+        (LeaderFailure::Damaged(_), _) => {}
     }
 }
 
@@ -125,13 +135,13 @@ pub(super) fn write_other(
         }
         kind => match make_node(folder, &name, kind) {
             Ok(()) => Count::Others,
-            Err(error) if is_refused(&error) => {
-                job.link_failed(entry.metadata.link);
+            Err(error) => {
+                let Some(errno) = refused(&error) else { return Err(failed(error)) };
+                job.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
                 let path = at.join(&entry.name);
                 job.tally.not_applied(job.observer, kind.noun(), &path, &error);
                 return Ok(false);
             }
-            Err(error) => return Err(failed(error)),
         },
     };
     set_attributes(job, folder, at, entry, &name, inherited);
@@ -151,9 +161,10 @@ fn make_node(folder: &Folder, name: &EntryName, kind: &Kind) -> io::Result<()> {
     folder.make_node(name, file_type(kind), 0o600, device)
 }
 
-fn is_refused(error: &io::Error) -> bool {
-    let refused = [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
-    Errno::from_io_error(error).is_some_and(|errno| refused.contains(&errno))
+/// The error, if it says that such entries are not made here.
+fn refused(error: &io::Error) -> Option<Errno> {
+    let refusals = [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
+    Errno::from_io_error(error).filter(|errno| refusals.contains(errno))
 }
 
 fn set_attributes(

@@ -5,7 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -130,8 +130,14 @@ impl Tally {
         lock(&self.blocked).add(path);
     }
 
-    pub(super) fn damaged(&self, path: PathBuf, object: ObjectId, source: StoreError) {
-        let pack = match &source {
+    pub(super) fn damaged(
+        &self,
+        path: PathBuf,
+        object: ObjectId,
+        source: impl Into<Arc<StoreError>>,
+    ) {
+        let source = source.into();
+        let pack = match &*source {
             StoreError::Damaged { pack, .. }
             | StoreError::Format { pack, .. }
             | StoreError::Frame { pack, .. }
@@ -175,7 +181,7 @@ impl Tally {
             return Err(RestoreError::Differs { first, count });
         }
         if self.is_damaged() {
-            return Ok(()); // The graver error is told by `outcome`.
+            return Ok(()); // `outcome` tells of both.
         }
         let (first, count) = lock(&self.blocked).take();
         if count > 0 { Err(RestoreError::Blocked { first, count }) } else { Ok(()) }
@@ -209,6 +215,8 @@ impl Tally {
                 entry.pack = place.and_then(|place| store.pack_id(place.pack));
             }
         }
-        Err(RestoreError::Damaged { entries, count, outcome: Box::new(outcome) })
+        let (blocked, blocked_count) = lock(&self.blocked).take();
+        let outcome = Box::new(outcome);
+        Err(RestoreError::Damaged { entries, count, blocked, blocked_count, outcome })
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         Existing,
         job::Job,
         large,
-        links::{LinkTask, write_links},
+        links::{LeaderFailure, LinkTask, write_links},
         small,
     },
     store::{Place, StoreError},
@@ -78,7 +78,7 @@ pub(super) fn write(job: &Job<'_>, window: Window) {
     for (task, place) in window.files.iter().zip(places) {
         match place {
             Ok(place) if place.is_some_and(|place| place.kind != ObjectKind::Blob) => {
-                large.push(task);
+                large.push((place, task));
             }
             Ok(place) => small.push((place, task)),
             Err(error) => task.damaged(job, error),
@@ -87,8 +87,14 @@ pub(super) fn write(job: &Job<'_>, window: Window) {
     small.sort_by_key(|(place, _)| *place);
     let groups: Vec<_> = small.chunk_by(|a, b| same_frame(a.0, b.0)).collect();
     groups.into_par_iter().for_each(|group| small::write_group(job, group));
-    let share = large.len().div_ceil(LARGE_AT_ONCE).max(1);
-    large.par_chunks(share).for_each(|tasks| tasks.iter().for_each(|task| large::write(job, task)));
+    // Equal contents lie in one place. They go to one thread, one after the
+    // other, so that all but the first can share its blocks.
+    large.sort_by_key(|(place, _)| *place);
+    let equal: Vec<_> = large.chunk_by(|a, b| a.1.id == b.1.id).collect();
+    let share = equal.len().div_ceil(LARGE_AT_ONCE).max(1);
+    equal.par_chunks(share).for_each(|groups| {
+        groups.iter().copied().flatten().for_each(|(_, task)| large::write(job, task));
+    });
     write_links(job, &window.links);
 }
 
@@ -109,7 +115,8 @@ fn same_frame(a: Option<Place>, b: Option<Place>) -> bool {
 impl FileTask {
     /// Leaves the file out because of what it is stored as.
     pub(super) fn damaged(&self, job: &Job<'_>, error: StoreError) {
-        job.link_failed(self.metadata.link);
+        let error = Arc::new(error);
+        job.leader_failed(self.metadata.link, LeaderFailure::Damaged(Arc::clone(&error)));
         job.observer.advance(self.size, 1);
         job.tally.damaged(self.folder.join(&self.name), self.id.object(), error);
     }

@@ -20,6 +20,7 @@ use crate::{
         kind::ErrorKind,
         observe::Observer,
     },
+    local::stat_cache::StatCache,
     repo::{Repo, refs::RefError},
     store::StoreError,
 };
@@ -74,7 +75,7 @@ pub enum Problem {
         actual: PackId,
     },
     /// Objects of a frame cannot be read.
-    #[error("{objects} objects in one frame of pack {pack} are damaged")]
+    #[error("pack {pack} is damaged in a frame that holds {objects} of its objects")]
     Frame {
         /// Which pack.
         pack: PackId,
@@ -209,6 +210,9 @@ pub fn run(
         structure::check_lists(repo.store(), &findings, observer, &mut outcome)?;
     }
     if !findings.is_empty() {
+        // What it takes for stored may be what is missing: the next commit
+        // reads everything, and stores what it can again.
+        StatCache::clear(&repo.dir().join("cache"));
         outcome.touched = touched::find(repo.store(), &commits, &findings, observer)?;
     }
     repo.store().tell_repairs(observer);

@@ -51,6 +51,7 @@ pub(super) fn find(
         store,
         findings,
         whole: Marks::new(store),
+        lacking: Marks::new(store),
         places: HashMap::new(),
         touched: Touched::default(),
     };
@@ -71,6 +72,8 @@ struct Search<'s> {
     findings: &'s Findings,
     /// Trees with nothing wrong below.
     whole: Marks,
+    /// Trees with something wrong below.
+    lacking: Marks,
     /// Where in `touched.paths` a path with an object is.
     places: HashMap<(Vec<u8>, ObjectId), usize>,
     touched: Touched,
@@ -116,9 +119,8 @@ impl Search<'_> {
                 None => {
                     let (id, own) = (step.id, step.hit);
                     stack.pop();
-                    if !own {
-                        self.whole.mark(&id.object())?;
-                    }
+                    let known = if own { &self.lacking } else { &self.whole };
+                    known.mark(&id.object())?;
                     match stack.last_mut() {
                         Some(above) => above.hit |= own,
                         None => hit |= own,
@@ -139,6 +141,12 @@ impl Search<'_> {
     ) -> Result<bool, VerifyError> {
         if self.whole.is_marked(&id.object())? {
             return Ok(false);
+        }
+        // A folder that many folders share is not searched under each of its
+        // paths for ever.
+        if self.touched.paths.len() >= KEPT_PATHS && self.lacking.is_marked(&id.object())? {
+            self.touched.more_paths += 1;
+            return Ok(true);
         }
         let too_deep = stack.len() > limits::DEPTH * usize::from(limits::TREE_NODE_LEVELS);
         // Asked before it is read: a bad node may be named ever so often.

@@ -51,6 +51,9 @@ impl Visit<'_, '_> {
             (Intent::Write, Verdict::Absent | Verdict::Differs) => {
                 if verdict == Verdict::Absent || self.clear_way(&entry, stat.as_ref())? {
                     self.write(entry, verdict == Verdict::Differs)?;
+                } else if let Some(link) = entry.metadata.link {
+                    // Nothing is wrong with the file: its next name is the first.
+                    self.leaders.remove(&link);
                 }
             }
         }
@@ -162,7 +165,6 @@ impl Visit<'_, '_> {
         };
         if !cleared {
             self.job.tally.blocked(level.folder.join(&entry.name));
-            self.job.link_failed(entry.metadata.link);
         }
         Ok(cleared)
     }

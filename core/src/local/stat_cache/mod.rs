@@ -1,0 +1,300 @@
+//! What is known about files and folders that have not changed since.
+//!
+//! Two sets of [tables](crate::format::table) in `cache/`, keyed by inode and
+//! device: of a file, its size, times and content id; of a folder, what its
+//! listing hashed to and the tree that came of it. Files are found again
+//! wherever they were moved. All of it may be deleted at any time; a damaged
+//! table is thrown away.
+//!
+//! A file is trusted only when size, mtime and ctime are those that were
+//! recorded. Renaming a file changes its ctime and nothing else; so when it
+//! has another name or folder than it had, its birth time (which tells it from
+//! another file that got its inode) stands in for the ctime, and it is recorded
+//! again under its new name. A file is recorded only when both times were safely in the past at the
+//! moment the file was read: a file that changes twice within one tick of the
+//! file system's clock looks the same after the second time (git calls it
+//! racily clean).
+//!
+//! | record | bytes | fields                                                  |
+//! |--------|-------|---------------------------------------------------------|
+//! | file   | 88    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place), birth i64 ns or 0 |
+//! | folder | 112   | inode u64, device u64 (the key), listing hash 16, full hash 16, tree id 32, files, folders, others, bytes: 4 × u64 |
+
+mod tables;
+
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use twox_hash::XxHash3_64;
+
+use crate::{
+    base::{
+        id::{BlobId, TreeId},
+        time::Time,
+    },
+    disk::{Disk, table::TableError},
+    format::{
+        table::{Purpose, Shape},
+        tree::Totals,
+    },
+    local::{scan::FileStat, stat_cache::tables::Tables},
+};
+
+const KEY_BYTES: usize = 16;
+const FILE_BYTES: usize = 88;
+const FOLDER_BYTES: usize = 112;
+
+const FILES: Shape =
+    Shape { purpose: Purpose::StatFiles, key_bytes: KEY_BYTES, record_bytes: FILE_BYTES };
+const FOLDERS: Shape =
+    Shape { purpose: Purpose::StatFolders, key_bytes: KEY_BYTES, record_bytes: FOLDER_BYTES };
+
+const FILE_ENDING: &str = "files";
+const FOLDER_ENDING: &str = "folders";
+
+/// Times must be that far in the past. Linux stamps files with a clock that
+/// ticks every 1 to 10 ms.
+const SLACK_NANOS: i64 = 20_000_000;
+
+/// The same on file systems that keep whole seconds (FAT: every other one).
+const COARSE_SLACK_NANOS: i64 = 2_000_000_000;
+
+/// What is known about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownFile {
+    /// Its content.
+    pub id: BlobId,
+    /// Whether it has extended attributes.
+    pub xattrs: bool,
+    /// Whether it has holes.
+    pub sparse: bool,
+}
+
+impl KnownFile {
+    fn flags(&self) -> u64 {
+        u64::from(self.xattrs) | u64::from(self.sparse) << 1
+    }
+}
+
+/// Bits of a file record's last field that are flags.
+const FLAGS: u64 = 3;
+
+const SIZE_AND_MTIME: Range<usize> = KEY_BYTES..32;
+const CTIME: Range<usize> = 32..40;
+const BIRTH: Range<usize> = 80..88;
+
+fn last(record: &[u8]) -> u64 {
+    u64::from_le_bytes(array(&record[72..80]))
+}
+
+fn known(record: &[u8]) -> KnownFile {
+    let flags = last(record);
+    let id = BlobId::from_bytes(array(&record[40..72]));
+    KnownFile { id, xattrs: flags & 1 != 0, sparse: flags & 2 != 0 }
+}
+
+/// Zero where the file system does not keep it; that matches nothing.
+fn birth_bytes(born: Option<Time>) -> [u8; 8] {
+    born.and_then(Time::as_nanos).unwrap_or(0).to_le_bytes()
+}
+
+/// Folder and name of a file, as a hash: to tell whether it was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u64);
+
+impl Place {
+    /// The place of `name` in the folder with this stat.
+    pub fn new(folder: &FileStat, name: &[u8]) -> Self {
+        let seed = folder.inode ^ folder.device.rotate_left(32);
+        Self(XxHash3_64::oneshot_with_seed(seed, name) & !FLAGS)
+    }
+}
+
+/// What is known about a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownFolder {
+    /// What its own listing hashed to.
+    pub listing: [u8; 16],
+    /// The same together with the trees of its folders.
+    pub full: [u8; 16],
+    /// The tree that came of it.
+    pub tree: TreeId,
+    /// What is below.
+    pub totals: Totals,
+}
+
+/// Files and folders that have not changed since they were last read.
+#[derive(Debug)]
+pub struct StatCache {
+    dir: PathBuf,
+    disk: Disk,
+    files: Tables<FILE_BYTES>,
+    folders: Tables<FOLDER_BYTES>,
+}
+
+impl StatCache {
+    /// Opens the cache in the folder `dir`. What cannot be read is not known.
+    pub fn open(dir: &Path, disk: Disk) -> Self {
+        Self {
+            files: Tables::open(dir, FILES, FILE_ENDING),
+            folders: Tables::open(dir, FOLDERS, FOLDER_ENDING),
+            dir: dir.to_owned(),
+            disk,
+        }
+    }
+
+    /// What is known about a file with exactly this stat.
+    pub fn file(&self, stat: &FileStat) -> Option<KnownFile> {
+        let (record, wanted) = self.file_record(stat)?;
+        (record[CTIME] == wanted[CTIME]).then(|| known(record))
+    }
+
+    /// What is known about a file that seems to have changed and may only have
+    /// been moved to `place`. When it was `born` is asked only if that could
+    /// decide it.
+    pub fn moved_file(
+        &self,
+        stat: &FileStat,
+        place: Place,
+        born: impl FnOnce() -> Option<Time>,
+    ) -> Option<KnownFile> {
+        let (record, _) = self.file_record(stat)?;
+        if last(record) & !FLAGS == place.0 {
+            return None;
+        }
+        let born = born()?;
+        if record[BIRTH] != birth_bytes(Some(born)) {
+            return None;
+        }
+        // The attributes may have changed as well.
+        let known = KnownFile { xattrs: true, ..known(record) };
+        // Its mtime is settled already, and a write would change that.
+        let record = file_record(stat, Some(born), &known.id, known.flags() | place.0)?;
+        self.files.add(&self.dir, &self.disk, record);
+        Some(known)
+    }
+
+    /// The record of a file with this size and mtime, and what would be
+    /// recorded of it now.
+    fn file_record(&self, stat: &FileStat) -> Option<(&[u8], [u8; FILE_BYTES])> {
+        let wanted = file_record(stat, None, &BlobId::from_bytes([0; 32]), 0)?;
+        let record = self.files.find(&wanted[..KEY_BYTES])?;
+        (record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME]).then_some((record, wanted))
+    }
+
+    /// Remembers a file that was read from `read_at` on and had this stat
+    /// before and after. Does nothing when its times are too recent.
+    pub fn add_file(
+        &self,
+        (stat, born): (&FileStat, Option<Time>),
+        place: Place,
+        known: &KnownFile,
+        read_at: Time,
+    ) {
+        if !is_settled(stat, read_at) {
+            return;
+        }
+        if let Some(record) = file_record(stat, born, &known.id, known.flags() | place.0) {
+            self.files.add(&self.dir, &self.disk, record);
+        }
+    }
+
+    /// What is known about a folder.
+    pub fn folder(&self, device: u64, inode: u64) -> Option<KnownFolder> {
+        let record = self.folders.find(&key(device, inode))?;
+        let count = |at: usize| u64::from_le_bytes(array(&record[at..at + 8]));
+        Some(KnownFolder {
+            listing: array(&record[16..32]),
+            full: array(&record[32..48]),
+            tree: TreeId::from_bytes(array(&record[48..80])),
+            totals: Totals {
+                files: count(80),
+                folders: count(88),
+                others: count(96),
+                bytes: count(104),
+            },
+        })
+    }
+
+    /// Remembers a folder, all of whose files are settled.
+    pub fn add_folder(&self, device: u64, inode: u64, known: &KnownFolder) {
+        let Totals { files, folders, others, bytes } = known.totals;
+        let mut record = [0; FOLDER_BYTES];
+        record[..16].copy_from_slice(&key(device, inode));
+        record[16..32].copy_from_slice(&known.listing);
+        record[32..48].copy_from_slice(&known.full);
+        record[48..80].copy_from_slice(known.tree.as_bytes());
+        for (count, place) in [files, folders, others, bytes].iter().zip(record[80..].chunks_mut(8))
+        {
+            place.copy_from_slice(&count.to_le_bytes());
+        }
+        self.folders.add(&self.dir, &self.disk, record);
+    }
+
+    /// Forgets everything: when a store turns out to lack what is remembered.
+    /// A table that cannot be removed is not worth an error.
+    pub fn clear(dir: &Path) {
+        for ending in [FILE_ENDING, FOLDER_ENDING] {
+            for path in tables::table_files(dir, ending).into_values() {
+                let _ = fs_err::remove_file(path);
+            }
+        }
+    }
+
+    /// Writes what was added. The commit it came of must be durable: a folder
+    /// that is known stands for everything below it.
+    ///
+    /// # Errors
+    /// [`TableError`] when the cache cannot be written; nothing is lost.
+    pub fn save(self) -> Result<(), TableError> {
+        self.files.save(&self.dir, &self.disk)?;
+        self.folders.save(&self.dir, &self.disk)
+    }
+}
+
+/// Whether the times of a file are safely in the past at `read_at`.
+pub fn is_settled(stat: &FileStat, read_at: Time) -> bool {
+    let coarse = stat.mtime.nanos == 0 && stat.ctime.nanos == 0;
+    let slack = if coarse { COARSE_SLACK_NANOS } else { SLACK_NANOS };
+    let last = stat.mtime.max(stat.ctime).as_nanos();
+    match (last, read_at.as_nanos()) {
+        (Some(last), Some(read_at)) => last.saturating_add(slack) <= read_at,
+        _ => false,
+    }
+}
+
+fn key(device: u64, inode: u64) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    key[..8].copy_from_slice(&inode.to_be_bytes());
+    key[8..].copy_from_slice(&device.to_be_bytes());
+    key
+}
+
+/// `None` when a time does not fit.
+fn file_record(
+    stat: &FileStat,
+    born: Option<Time>,
+    id: &BlobId,
+    flags: u64,
+) -> Option<[u8; FILE_BYTES]> {
+    let mut record = [0; FILE_BYTES];
+    record[..16].copy_from_slice(&key(stat.device, stat.inode));
+    record[16..24].copy_from_slice(&stat.size.to_le_bytes());
+    record[24..32].copy_from_slice(&stat.mtime.as_nanos()?.to_le_bytes());
+    record[32..40].copy_from_slice(&stat.ctime.as_nanos()?.to_le_bytes());
+    record[40..72].copy_from_slice(id.as_bytes());
+    record[72..80].copy_from_slice(&flags.to_le_bytes());
+    record[BIRTH].copy_from_slice(&birth_bytes(born));
+    Some(record)
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
+
+#[cfg(test)]
+mod tests;
