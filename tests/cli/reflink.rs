@@ -25,8 +25,28 @@ mkdir -p m/p/sub
 head -c 3000000 /dev/urandom > m/p/large
 head -c 300000 /dev/urandom > m/p/medium
 head -c 3000 /dev/urandom > m/p/small
-cp --reflink=never m/p/medium m/p/sub/medium
+cp --reflink=never m/p/medium m/p/large m/p/sub
+# A project on another file system, and one whose originals will rot.
+mkdir -p q m/r
+cp -r m/p/medium m/p/sub q
+numbers() { seq $1 $2 | tr '\n' ' '; }
+numbers 1 60000 > m/r/medium
+numbers 700000 900000 > m/r/large
 sleep 2.1
+(cd q && snap -q commit > /dev/null && echo elsewhere $(snap restore latest ../m/three --json -q))
+diff -r --exclude .snap q m/three && echo same
+
+(cd m/r && snap -q commit > /dev/null)
+sync
+for text in '54320 54321 54322 54323' '800000 800001 800002 800003'; do
+    at=$(tr '\0' '\n' < image | LC_ALL=C grep -abo "$text" | cut -d: -f1)
+    printf x | dd of=image bs=1 seek=$at conv=notrunc 2>/dev/null
+done
+(cd m/r && echo rotten $(snap restore latest ../four --json -q))
+numbers 1 60000 | cmp - m/four/medium && numbers 700000 900000 | cmp - m/four/large && echo same
+cp --reflink=always m/r/medium m/shared
+cat m/shared > /dev/null 2>&1 && echo readable || echo unreadable
+
 cd m/p
 snap -q commit > /dev/null
 
@@ -38,12 +58,12 @@ filefrag -v ../one/large ../one/medium ../one/sub/medium || true
 # No original is what it was, so only the first copy can be shared with.
 printf x >> large
 printf x >> medium
-rm sub/medium
+rm sub/medium sub/large
 cp -r --reflink=never ../one ../expected
 echo duplicates $(snap restore latest ../two --json -q)
 diff -r ../expected ../two && echo same
 sync
-filefrag -v ../two/medium ../two/sub/medium || true
+filefrag -v ../two/medium ../two/sub/medium ../two/large ../two/sub/large || true
 "#;
 
 /// Restores on a file system of this kind, and what was said.
@@ -83,14 +103,18 @@ fn cloned(said: &str, step: &str) -> u64 {
 }
 
 fn check(said: &str) {
-    // Both files from 128 KiB on, and the copy of one.
-    assert_eq!(cloned(said, "originals "), 3, "{said}");
-    // Of the medium ones the second shares with the first.
-    assert_eq!(cloned(said, "duplicates "), 1, "{said}");
-    assert_eq!(said.lines().filter(|line| *line == "same").count(), 2, "{said}");
+    // The originals lie elsewhere, but the second medium file shares.
+    assert_eq!(cloned(said, "elsewhere "), 1, "{said}");
+    // Blocks of originals that are not what they were are not kept.
+    assert_eq!(cloned(said, "rotten "), 0, "{said}");
+    // Both files from 128 KiB on, and their copies.
+    assert_eq!(cloned(said, "originals "), 4, "{said}");
+    // Of each two that are equal the second shares with the first.
+    assert_eq!(cloned(said, "duplicates "), 2, "{said}");
+    assert_eq!(said.lines().filter(|line| *line == "same").count(), 4, "{said}");
     if said.contains("Filesystem type is") {
-        // Of the five files that `filefrag` was asked about.
-        assert_eq!(said.matches(",shared").count(), 5, "{said}");
+        // Of the seven files that `filefrag` was asked about.
+        assert_eq!(said.matches(",shared").count(), 7, "{said}");
     }
 }
 
@@ -98,6 +122,8 @@ fn check(said: &str) {
 fn btrfs_shares_blocks() {
     if let Some(said) = said_on("btrfs") {
         check(&said);
+        // It keeps checksums, so that rot is an error and not other bytes.
+        assert!(said.lines().any(|line| line == "unreadable"), "{said}");
     }
 }
 

@@ -55,7 +55,7 @@ fn damage_is_listed_with_what_it_touches() {
     exit: 4
     --- stdout ---
     damaged: pack [ID] is damaged: its bytes hash to [SHORT ID]
-    damaged: 1 objects in one frame of pack [ID] are damaged: pack [ID] is damaged in the frame at byte 16: its checksum does not match
+    damaged: cannot read a frame of pack [ID] (objects in it: 1): pack [ID] is damaged in the frame at byte 16: its checksum does not match
     touched: commit [ID]
     touched: sub/a in commit [ID]
     --- stderr ---

@@ -75,7 +75,7 @@ pub enum Problem {
         actual: PackId,
     },
     /// Objects of a frame cannot be read.
-    #[error("pack {pack} is damaged in a frame that holds {objects} of its objects")]
+    #[error("cannot read a frame of pack {pack} (objects in it: {objects})")]
     Frame {
         /// Which pack.
         pack: PackId,
