@@ -289,10 +289,12 @@ pub fn run(
     Ok(outcome)
 }
 
-/// Two threads a core, so that one can wait for the disk; at least four.
+/// Three threads for two cores, so that one can wait for the disk: on 24,000
+/// files with a cold cache two threads take 1.7 times as long as four, and with
+/// a warm one four take 1.1 times as long as two.
 fn default_jobs() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (2 * cores).clamp(4, 16)
+    (cores + cores.div_ceil(2)).clamp(3, 16)
 }
 
 /// Device and inode of the store, which is never part of a snapshot.
