@@ -155,7 +155,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
             "move what is in there away, or pass --overwrite --delete to remove it"
         }
         RestoreError::Damaged { .. } => {
-            "everything else was restored; `snap verify --data` tells what is damaged"
+            "what could be restored was; `snap verify --data` tells what is damaged"
         }
         RestoreError::Interrupted => "run it again to go on; what is right is kept",
         _ => return None,
