@@ -21,7 +21,7 @@ use crate::{
 
 /// Dirty pages are handed to the disk so many bytes at a time, so that the
 /// sync at the end has little left to wait for.
-const WRITEBACK_BYTES: u64 = 8 << 20;
+const WRITEBACK_BYTES: u64 = 2 << 20;
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
