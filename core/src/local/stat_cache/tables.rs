@@ -34,7 +34,7 @@ pub(super) struct Tables<const WIDTH: usize> {
     read: Vec<Table>,
     damaged: AtomicBool,
     fresh: Mutex<Vec<[u8; WIDTH]>>,
-    runs: Mutex<Vec<PathBuf>>,
+    runs: Mutex<Runs>,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -86,7 +86,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         let records = std::mem::take(&mut *fresh);
         drop(fresh);
         if let Ok(path) = self.write_run(dir, disk, records) {
-            lock(&self.runs).push(path);
+            lock(&self.runs).0.push(path);
         }
     }
 
@@ -107,14 +107,15 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         let fresh = std::mem::take(&mut *lock(&self.fresh));
         let mut runs = std::mem::take(&mut *lock(&self.runs));
         if !fresh.is_empty() {
-            runs.push(self.write_run(dir, disk, fresh)?);
+            runs.0.push(self.write_run(dir, disk, fresh)?);
         }
         let total: u64 = self.read.iter().map(Table::records).sum();
         let spoiled = self.damaged.load(Ordering::Relaxed) || total > MAX_RECORDS;
-        if runs.is_empty() && !spoiled {
+        if runs.0.is_empty() && !spoiled {
             return Ok(());
         }
         let mut tables: Vec<Table> = runs
+            .0
             .iter()
             .rev()
             .map(|path| Table::open(path, self.shape))
@@ -132,10 +133,19 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         };
         tables.extend(old);
         publish(dir, disk, self.shape, self.ending, &tables)?;
-        for path in runs.iter().chain(&replaced) {
-            disk.remove(path)?;
+        replaced.iter().try_for_each(|path| Ok(disk.remove(path)?))
+    }
+}
+
+/// Files in `tmp/` that go when they are no longer needed.
+#[derive(Debug, Default)]
+pub(super) struct Runs(Vec<PathBuf>);
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = fs_err::remove_file(path);
         }
-        Ok(())
     }
 }
 
@@ -150,11 +160,8 @@ fn publish(
     disk.create_folders(dir)?; // It may be deleted at any time.
     let path = temporary(dir);
     let mut writer = TableWriter::create(disk, &path, shape)?;
-    let written = merge(tables, &mut writer).and_then(|()| Ok(writer.finish(&[])?));
-    if let Err(error) = written {
-        let _ = fs_err::remove_file(&path);
-        return Err(error);
-    }
+    merge(tables, &mut writer)?;
+    let _unless_renamed = Runs(vec![writer.finish(&[])?]);
     loop {
         let last = table_files(dir, ending).into_keys().next_back().unwrap_or(0);
         let name = dir.join(format!("{:012}.{ending}", last + 1));
