@@ -10,7 +10,7 @@
 //! | 5     | [`repo`]                       | open a repository, refs, revisions    |
 //! | 4     | [`store`], [`local`]           | objects by id; the user's own files   |
 //! | 3     | [`chunk`], [`codec`], [`disk`] | cut, compress, write durably          |
-//! | 2     | [`format`]                     | bytes ⇄ values, no I/O                |
+//! | 2     | [`mod@format`]                     | bytes ⇄ values, no I/O                |
 //! | 1     | [`base`]                       | ids, names, limits, kinds, time       |
 
 pub mod base;

@@ -1,7 +1,7 @@
 //! `commit`: make a snapshot of folders, files, or a stream.
 //!
-//! [`run`] walks and reads ([`walk`], [`file`]), encodes trees ([`encode`]),
-//! makes everything durable, and moves the branch last ([`publish`]).
+//! [`run`] walks and reads (`walk`, `file`), encodes trees (`encode`),
+//! makes everything durable, and moves the branch last (`publish`).
 
 mod encode;
 mod file;

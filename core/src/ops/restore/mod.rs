@@ -2,14 +2,14 @@
 //!
 //! Two passes over the tree, three when something is there already:
 //!
-//! 1. *compare* ([`visit`], without writing): only where the target is not
+//! 1. *compare* (`visit`, without writing): only where the target is not
 //!    empty and nothing may be overwritten, and for a dry run. What differs
 //!    stops the restore before anything was written.
-//! 2. *write* ([`visit`] → [`window`] → [`small`], [`large`]): folders and links
+//! 2. *write* (`visit` → `window` → `small`, `large`): folders and links
 //!    are made as the tree is walked, files are collected in windows. A window
 //!    is sorted by where its contents lie, so that each frame is expanded once,
 //!    and written by several threads while the next one is collected.
-//! 3. *finish* ([`finish`]): what the snapshot lacks is removed if so wished,
+//! 3. *finish* (`finish`): what the snapshot lacks is removed if so wished,
 //!    and folders get their attributes, deepest first.
 //!
 //! Memory holds a window, a few frames, the folders from the root to the

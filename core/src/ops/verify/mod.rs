@@ -1,8 +1,8 @@
 //! `verify`: is everything there, and is it what it should be?
 //!
-//! Three parts: the packs themselves ([`packs`]), that every ref reaches a
-//! complete snapshot ([`structure`]), and, when something is wrong, which
-//! commits and paths it touches ([`touched`]). Damage is no error of the
+//! Three parts: the packs themselves (`packs`), that every ref reaches a
+//! complete snapshot (`structure`), and, when something is wrong, which
+//! commits and paths it touches (`touched`). Damage is no error of the
 //! operation: it is what the operation is there to find.
 
 mod packs;
