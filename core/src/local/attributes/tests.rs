@@ -1,3 +1,5 @@
+//! Tests of reading and applying attributes.
+
 use std::os::{
     fd::AsFd,
     unix::fs::{MetadataExt, symlink},

@@ -1,3 +1,5 @@
+//! Tests of containment: nothing leads outside the target.
+
 use std::os::unix::{ffi::OsStrExt, fs::symlink};
 
 use super::*;

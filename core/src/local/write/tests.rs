@@ -1,3 +1,5 @@
+//! Tests of writing a file whole or not at all.
+
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use super::*;
