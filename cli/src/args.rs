@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Restore(commands::restore::RestoreArgs),
     Branch(commands::branch::BranchArgs),
     Tag(commands::tag::TagArgs),
+    Pack(commands::pack::PackArgs),
+    Unpack(commands::unpack::UnpackArgs),
     Verify(commands::verify::VerifyArgs),
     Config(commands::config::ConfigArgs),
 }

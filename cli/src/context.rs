@@ -78,6 +78,11 @@ impl Context {
         &self.ui
     }
 
+    /// Folder for what need not survive the command.
+    pub(crate) fn scratch(&self) -> &Path {
+        &self.env.temp
+    }
+
     /// How the store was named.
     pub(crate) fn named(&self) -> Named {
         self.named

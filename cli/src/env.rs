@@ -8,6 +8,7 @@
 //! | `SNAP_TIME`            | the present, RFC 3339; for tests and imports     |
 //! | `USER`, `LOGNAME`      | who commits where nothing else says so          |
 //! | `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`, `TERM` | colours, see <https://bixense.com/clicolors>; read by `anstream` |
+//! | `TMPDIR`               | folder for the index of a large bundle that is read in place |
 //! | `TZ`                   | time zone; read by `jiff`                       |
 //!
 //! A variable that is empty counts as not set.
@@ -25,6 +26,8 @@ pub(crate) struct Env {
     pub(crate) host: Option<String>,
     /// `SNAP_TIME`
     pub(crate) time: Option<String>,
+    /// `TMPDIR`, else the system's
+    pub(crate) temp: PathBuf,
     /// `USER`, else `LOGNAME`
     pub(crate) user: Option<String>,
 }
@@ -37,6 +40,7 @@ impl Env {
             author: text("SNAP_AUTHOR"),
             host: text("SNAP_HOST"),
             time: text("SNAP_TIME"),
+            temp: env::temp_dir(),
             user: text("USER").or_else(|| text("LOGNAME")),
         }
     }

@@ -5,6 +5,7 @@ mod commands;
 mod context;
 mod env;
 mod report;
+mod snapshot;
 mod ui;
 
 use std::process::ExitCode;

@@ -16,16 +16,16 @@ mod hint;
 use std::{error::Error, io, process::ExitCode};
 
 use snap_core::{
-    base::{io::PathError, kind::ErrorKind, name::NameError},
+    base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
-        cat::CatError, commit::CommitError, list::ListError, restore::RestoreError,
-        verify::VerifyError,
+        bundle, cat::CatError, commit::CommitError, list::ListError, reach::ReachError,
+        restore::RestoreError, verify::VerifyError,
     },
     repo::{
         RefError, RepoError, SpecError, config::ConfigError, path::PathInTreeError,
         ref_name::RefNameError,
     },
-    store::StoreError,
+    store::{BundleError, StoreError},
 };
 
 use crate::ui::Ui;
@@ -83,6 +83,30 @@ pub(crate) enum CliError {
     /// A branch that cannot go.
     #[error("`{name}` is the branch you are on")]
     CurrentBranch { name: String },
+    /// A branch that would lose commits.
+    #[error("branch `{name}` has commits that {commit:.12} does not follow")]
+    NotForward { name: String, commit: CommitId },
+    /// A bundle on a screen.
+    #[error("stdout is a terminal")]
+    ToTerminal,
+    /// A bundle that is not there.
+    #[error("there is no file `{file}`, and no commit of that name")]
+    NoBundle { file: String },
+    /// A file that cannot be read as a bundle.
+    #[error("cannot use {file} as a bundle")]
+    Bundle { file: String, source: BundleError },
+    /// An object in a bundle that cannot be read.
+    #[error("cannot read from {file}")]
+    InBundle { file: String, source: StoreError },
+    /// A bundle that could not be written.
+    #[error("cannot pack into {file}")]
+    Pack { file: String, source: bundle::Error },
+    /// A bundle that could not be taken in.
+    #[error("cannot unpack {file}")]
+    Unpack { file: String, source: bundle::Error },
+    /// A file of the user that could not be written.
+    #[error(transparent)]
+    File(#[from] PathError),
     /// Ctrl-C cannot be caught.
     #[error("cannot catch signals")]
     Signal(#[source] io::Error),
@@ -138,7 +162,13 @@ impl CliError {
                     kind => kind,
                 }
             }
-            Self::Source(error) => error.kind(),
+            Self::NoBundle { .. } => ErrorKind::NotFound,
+            Self::NotForward { .. } => ErrorKind::Exists,
+            Self::ToTerminal => ErrorKind::Invalid,
+            Self::Bundle { source, .. } => source.kind(),
+            Self::InBundle { source, .. } => source.kind(),
+            Self::Pack { source, .. } | Self::Unpack { source, .. } => source.kind(),
+            Self::Source(error) | Self::File(error) => error.kind(),
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
             Self::Verify(error) => error.kind(),
@@ -159,7 +189,11 @@ impl CliError {
         let output = match self {
             Self::Output(error)
             | Self::List(ListError::Output(error))
-            | Self::Cat(CatError::Output(error)) => error,
+            | Self::Cat(CatError::Output(error))
+            | Self::Pack {
+                source: bundle::Error::Bundle(BundleError::Stream { source: error, .. }),
+                ..
+            } => error,
             _ => return false,
         };
         output.kind() == io::ErrorKind::BrokenPipe
@@ -202,6 +236,27 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
             _ => None,
         };
     }
+    if let Some(error) = error.downcast_ref::<bundle::Error>() {
+        return match error {
+            bundle::Error::Bundle(inner) => Some(inner),
+            bundle::Error::Reach(inner) => Some(inner),
+            bundle::Error::Commit(inner) => Some(inner),
+            bundle::Error::Repo(inner) => Some(inner),
+            bundle::Error::Store(inner) => Some(inner),
+            bundle::Error::Io(inner) => Some(inner),
+            _ => None,
+        };
+    }
+    if let Some(error) = error.downcast_ref::<BundleError>() {
+        return match error {
+            BundleError::Store(inner) => Some(inner),
+            BundleError::Io(inner) => Some(inner),
+            _ => None,
+        };
+    }
+    if let Some(ReachError::Store(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
     if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
         return Some(inner);
     }
@@ -231,6 +286,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Store(inner) => Some(inner),
         CliError::List(inner) => Some(inner),
         CliError::Cat(inner) => Some(inner),
+        CliError::File(inner) => Some(inner),
         _ => None,
     }
 }

@@ -19,6 +19,7 @@ use snap_core::{
 use crate::{
     context::Context,
     report::{CliError, Done},
+    snapshot::Snapshot,
     ui::text,
 };
 
@@ -35,27 +36,29 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CatArgs {
-    /// File in a snapshot, or the id of a content (4 digits or more)
+    /// File in a snapshot or bundle, or the id of a content (4 digits or more)
     #[arg(value_name = "REV:PATH|ID")]
     what: OsString,
 }
 
 pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
-    let id = match args.what.as_bytes().contains(&b':') {
-        true => content_of(&args.what, &repo, cx)?,
-        false => content_with_id(&args.what, &repo)?,
-    };
     let mut out = cx.ui().out();
-    cat::run(repo.store(), &id, &mut out, &cx.progress())?;
+    if args.what.as_bytes().contains(&b':') {
+        let snapshot = cx.open_snapshot(&args.what)?;
+        let id = content_of(&args.what, &snapshot)?;
+        cat::run(snapshot.store(), &id, &mut out, &cx.progress())?;
+    } else {
+        let repo = cx.open_repo()?;
+        let id = content_with_id(&args.what, &repo)?;
+        cat::run(repo.store(), &id, &mut out, &cx.progress())?;
+    }
     out.finish()?;
     Ok(Done::Well)
 }
 
-fn content_of(spec: &OsStr, repo: &Repo, cx: &Context) -> Result<BlobId, CliError> {
-    let found = cx.resolve(repo, spec)?;
-    let path = found.path.as_deref().unwrap_or_default();
-    let noun = match resolve_path(repo.store(), found.commit.tree, path)? {
+fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<BlobId, CliError> {
+    let path = snapshot.path.as_deref().unwrap_or_default();
+    let noun = match resolve_path(snapshot.store(), snapshot.commit.tree, path)? {
         Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => return Ok(id),
         Found::Entry(entry) => entry.kind.noun(),
         Found::Root(_) => "folder",

@@ -18,7 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   snap ls latest             the top folder of the newest snapshot
   snap ls -l latest:src      a folder in it, with mode, owner, size and time
-  snap ls -R v1.0 | grep pdf every path below";
+  snap ls -R v1.0 | grep pdf every path below
+  snap ls project.snap:src   what is in a bundle, without unpacking it";
 
 /// List what is in a snapshot
 ///
@@ -27,7 +28,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
-    /// Snapshot, or a folder or file in it
+    /// Snapshot, or a folder or file in it; or a bundle, FILE.snap[:PATH]
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 
@@ -41,11 +42,10 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
-    let found = cx.resolve(&repo, &args.what)?;
-    let path = found.path.as_deref().unwrap_or_default();
+    let snapshot = cx.open_snapshot(&args.what)?;
+    let path = snapshot.path.as_deref().unwrap_or_default();
     let folder = components(path).collect::<Vec<_>>().join(&b'/');
-    let found = resolve_path(repo.store(), found.commit.tree, path)?;
+    let found = resolve_path(snapshot.store(), snapshot.commit.tree, path)?;
     let mut out = cx.ui().out();
     match (found.tree(), &found) {
         (Some(tree), _) => {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<Done, CliError> {
             let mut each = |path: &[u8], entry: &Entry| {
                 write_one(&mut out, cx.ui(), args, (path, skip), entry)
             };
-            list::run(repo.store(), (tree, &folder), depth, &cx.progress(), &mut each)?;
+            list::run(snapshot.store(), (tree, &folder), depth, &cx.progress(), &mut each)?;
         }
         (None, Found::Entry(entry)) => {
             let skip = folder.len() - entry.name.as_bytes().len();

@@ -7,10 +7,12 @@ pub(crate) mod config;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod pack;
 mod refs;
 pub(crate) mod restore;
 pub(crate) mod show;
 pub(crate) mod tag;
+pub(crate) mod unpack;
 pub(crate) mod verify;
 
 use crate::{
@@ -31,6 +33,8 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Restore(args) => restore::run(args, cx),
         Command::Branch(args) => branch::run(args, cx),
         Command::Tag(args) => tag::run(args, cx),
+        Command::Pack(args) => pack::run(args, cx),
+        Command::Unpack(args) => unpack::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
         Command::Config(args) => config::run(args, cx),
     }

@@ -18,13 +18,13 @@ use snap_core::{
     repo::{
         Repo,
         path::{Found, components, resolve_path},
-        spec::Resolved,
     },
 };
 
 use crate::{
     context::Context,
     report::{CliError, Done},
+    snapshot::Snapshot,
     ui::{Out, size, size::Size, text},
 };
 
@@ -33,6 +33,7 @@ Examples:
   snap restore latest /tmp/look            a whole snapshot, elsewhere
   snap restore latest~1:notes.txt          one file, back in its place
   snap restore v1.0:src /tmp/src           what a folder holds
+  snap restore project.snap:src /tmp/src   the same, out of a bundle
   snap restore latest --overwrite          undo changes in the whole project
   snap restore latest --overwrite --delete --dry-run
                                            what would make it exactly like that";
@@ -46,7 +47,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// Snapshot, or a folder or file in it
+    /// Snapshot, or a folder or file in it; or a bundle, FILE.snap[:PATH]
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 
@@ -88,14 +89,17 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
-    let found = cx.resolve(&repo, &args.what)?;
-    let (what, place) = what(&repo, found)?;
-    let target = match (&args.target, repo.project()) {
+    let snapshot = cx.open_snapshot(&args.what)?;
+    let (what, place) = what(&snapshot)?;
+    let project = snapshot.repo().and_then(Repo::project);
+    let target = match (&args.target, project) {
         (Some(target), _) => target.clone(),
         (None, Some(project)) => project.join(&place),
-        (None, None) => {
+        (None, None) if snapshot.repo().is_some() => {
             return Err(CliError::Usage("a bare store has no folder to restore into: name one"));
+        }
+        (None, None) => {
+            return Err(CliError::Usage("a bundle has no folder to restore into: name one"));
         }
     };
     let out = Mutex::new(cx.ui().out());
@@ -107,15 +111,16 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
             let _ = write_change(&mut out, cx, path, change);
         }
     };
-    let cache = StatCache::open(&repo.dir().join("cache"), Disk::default());
-    let known = |stat: &Stat| Some(cache.file(&FileStat::from_raw(stat)?)?.id);
+    let cache =
+        snapshot.repo().map(|repo| StatCache::open(&repo.dir().join("cache"), Disk::default()));
+    let known = |stat: &Stat| Some(cache.as_ref()?.file(&FileStat::from_raw(stat)?)?.id);
     // What is restored elsewhere may still be there, unchanged, where it came
     // from; a file system with reflinks then shares its blocks.
-    let original = repo.project().map(|project| project.join(&place));
+    let original = project.map(|project| project.join(&place));
     let holder = |path: &Path, id: &BlobId| {
         let original = original.as_ref()?.join(path);
         let stat = FileStat::of_path(&original).ok()?;
-        (cache.file(&stat)?.id == *id).then_some(original)
+        (cache.as_ref()?.file(&stat)?.id == *id).then_some(original)
     };
     let options = restore::Options {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
@@ -131,7 +136,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         ..restore::Options::default()
     };
     let progress = cx.progress();
-    let outcome = restore::run(repo.store(), &what, &target, &options, &progress)?;
+    let outcome = restore::run(snapshot.store(), &what, &target, &options, &progress)?;
     drop(progress);
     let mut out = out.into_inner().unwrap_or_else(PoisonError::into_inner);
     if cx.ui().is_json() {
@@ -146,11 +151,11 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
 }
 
 /// What is restored, and where it belongs below the project folder.
-fn what(repo: &Repo, found: Resolved) -> Result<(What, PathBuf), CliError> {
-    let path = found.path.unwrap_or_default();
-    let mut place: PathBuf = components(&path).map(std::ffi::OsStr::from_bytes).collect();
-    let what = match resolve_path(repo.store(), found.commit.tree, &path)? {
-        Found::Root(tree) => What::Folder { tree, root: found.commit.root },
+fn what(snapshot: &Snapshot) -> Result<(What, PathBuf), CliError> {
+    let path = snapshot.path.as_deref().unwrap_or_default();
+    let mut place: PathBuf = components(path).map(std::ffi::OsStr::from_bytes).collect();
+    let what = match resolve_path(snapshot.store(), snapshot.commit.tree, path)? {
+        Found::Root(tree) => What::Folder { tree, root: snapshot.commit.root.clone() },
         Found::Entry(entry) => match Found::Entry(entry.clone()).tree() {
             Some(tree) => What::Folder { tree, root: Some(entry.metadata) },
             None => {

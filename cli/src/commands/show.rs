@@ -27,23 +27,23 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Commit, or an entry in it
+    /// Commit, or an entry in it; or a bundle, FILE.snap[:PATH]
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 }
 
 pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
-    let found = cx.resolve(&repo, &args.what)?;
+    let found = cx.open_snapshot(&args.what)?;
     let path = found.path.as_deref().unwrap_or_default();
     let mut out = cx.ui().out();
-    match resolve_path(repo.store(), found.commit.tree, path)? {
+    match resolve_path(found.store(), found.commit.tree, path)? {
         Found::Root(_) if cx.ui().is_json() => {
             out.json(&CommitJson::new(&found.id, &found.commit))?;
         }
         Found::Root(tree) => {
             let commit = (&found.id, &found.commit);
-            log::write_commit(&mut out, cx.ui(), commit, &log::names(&repo)?)?;
+            let names = found.repo().map(log::names).transpose()?.unwrap_or_default();
+            log::write_commit(&mut out, cx.ui(), commit, &names)?;
             let totals = &found.commit.totals;
             writeln!(out)?;
             writeln!(out, "Tree:    {}", cx.ui().id(&tree))?;

@@ -3,9 +3,10 @@
 use std::{error::Error, io, path::Path};
 
 use snap_core::{
-    base::kind::ErrorKind,
-    ops::{commit::CommitError, list::ListError, restore::RestoreError},
+    base::{io::PathError, kind::ErrorKind},
+    ops::{bundle, commit::CommitError, list::ListError, restore::RestoreError},
     repo::{RefError, RepoError, SpecError, config::ConfigError, path::PathInTreeError},
+    store::BundleError,
 };
 
 use crate::{
@@ -22,6 +23,9 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
 fn specific(error: &(dyn Error + 'static)) -> Option<String> {
     let of = |found: Option<String>| found;
     of(error.downcast_ref().and_then(of_cli))
+        .or_else(|| error.downcast_ref().and_then(of_bundle))
+        .or_else(|| error.downcast_ref().and_then(of_unpack))
+        .or_else(|| error.downcast_ref().and_then(of_file))
         .or_else(|| error.downcast_ref().and_then(of_repo))
         .or_else(|| error.downcast_ref().and_then(of_config))
         .or_else(|| error.downcast_ref().and_then(of_ref))
@@ -41,10 +45,51 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::CurrentBranch { .. } => "`snap branch --switch NAME` goes to another one first",
         CliError::NoContent { .. } => "REV:PATH names a file, such as latest:notes.txt",
         CliError::NoPlace { .. } => "name it from a folder above, without `..`",
+        CliError::NoBundle { .. } => "`snap pack` makes bundles, `snap log` lists commits",
+        CliError::ToTerminal => "name a file with -o, or send stdout to a file or a program",
+        CliError::NotForward { .. } => {
+            "its objects are in the store; --force moves the branch, another name keeps both"
+        }
         CliError::BadDate { .. } => return date(),
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+fn of_bundle(error: &BundleError) -> Option<String> {
+    let hint = match error {
+        BundleError::Incomplete { .. } => {
+            "unpack it into a store that has what it builds on (`snap unpack`)"
+        }
+        BundleError::Head(_) => "`snap pack` and `snap archive` make bundles",
+        BundleError::Cut { .. } => "it was not copied to its end; get it again",
+        BundleError::Interrupted => return None,
+        error if error.kind() == ErrorKind::Damaged => {
+            "the file has changed since it was made; get it again"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_unpack(error: &bundle::Error) -> Option<String> {
+    let hint = match error {
+        bundle::Error::Prerequisites { .. } => {
+            "unpack a bundle that has them first, or have one made without --since"
+        }
+        bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
+            "the store is as it was; have the bundle made again"
+        }
+        bundle::Error::Interrupted => "nothing was changed; run it again",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// A file that is in the way of what a command makes.
+fn of_file(error: &PathError) -> Option<String> {
+    let taken = error.action == "write" && error.source.kind() == io::ErrorKind::AlreadyExists;
+    taken.then(|| "--force replaces it".to_owned())
 }
 
 fn of_repo(error: &RepoError) -> Option<String> {

@@ -162,6 +162,7 @@ fn title(phase: Phase) -> &'static str {
         Phase::Index => "Rebuilding the index",
         Phase::Commit => "Committing",
         Phase::Compact => "Merging packs",
+        Phase::Bundle => "Copying packs",
         Phase::Compare => "Comparing",
         Phase::Restore => "Restoring",
         Phase::Structure => "Checking structure",

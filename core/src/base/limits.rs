@@ -74,6 +74,20 @@ pub const PACK_OBJECTS: usize = 1 << 20;
 /// Header extension of a pack (a bundle's commit and prerequisites).
 pub const PACK_EXTENSION_BYTES: usize = 16 << 20;
 
+/// Packs of one bundle: of full ones, 16 TiB. A reader holds 16 bytes for each.
+pub const BUNDLE_PACKS: usize = 1 << 18;
+
+/// Prerequisites of a bundle; half of what fits in [`PACK_EXTENSION_BYTES`].
+pub const PREREQUISITES: usize = 1 << 18;
+
+/// Objects of a bundle whose index is held in memory (12 MiB) when it is read
+/// in place; that of a larger one is written to a scratch folder.
+pub const BUNDLE_INDEX_OBJECTS: u64 = 1 << 18;
+
+/// Longest pack that a bundle may announce: what a writer makes stays below an
+/// eighth of it.
+pub const PACK_BYTES: u64 = 1 << 30;
+
 /// A pack is closed once its frames hold this much. Large enough that a push
 /// of a GiB is tens of requests, small enough that merging one is short.
 pub const PACK_TARGET_BYTES: u64 = 64 << 20;

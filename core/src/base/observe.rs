@@ -15,6 +15,8 @@ pub enum Phase {
     Commit,
     /// Merging small packs; counts bytes.
     Compact,
+    /// Copying packs into a bundle or out of it; counts bytes.
+    Bundle,
     /// Comparing a target folder with a snapshot; counts files.
     Compare,
     /// Writing files; counts bytes.

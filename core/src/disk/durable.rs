@@ -27,11 +27,21 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Disk {
     gate: Arc<dyn Gate>,
+    durability: Durability,
+}
+
+/// Whether what is written has to survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Durability {
+    /// Yes, also a power cut.
+    Full,
+    /// No: nothing is synced.
+    None,
 }
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { gate: Arc::new(Open) }
+        Self { gate: Arc::new(Open), durability: Durability::Full }
     }
 }
 
@@ -47,7 +57,12 @@ pub enum Renamed {
 impl Disk {
     /// A disk whose every step is decided by `gate`.
     pub fn with_gate(gate: Arc<dyn Gate>) -> Self {
-        Self { gate }
+        Self { gate, durability: Durability::Full }
+    }
+
+    /// A disk for what need not survive the process: it never syncs.
+    pub fn scratch() -> Self {
+        Self { gate: Arc::new(Open), durability: Durability::None }
     }
 
     fn pass(&self, action: &'static str, step: Step, path: &Path) -> Result<(), PathError> {
@@ -142,9 +157,22 @@ impl Disk {
     /// # Errors
     /// [`PathError`] when the folder cannot be opened or synced.
     pub fn sync_folder(&self, path: &Path) -> Result<(), PathError> {
+        if self.durability == Durability::None {
+            return Ok(());
+        }
         self.pass("sync folder", Step::SyncFolder, path)?;
         let folder = fs_err::File::open(path).map_err(PathError::when("open folder", path))?;
         rustix::fs::fsync(&folder).map_err(PathError::when("sync folder", path))
+    }
+
+    /// Makes the data of a file durable that was written and closed before.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be opened, or the system could not write.
+    pub fn sync_file(&self, path: &Path) -> Result<(), PathError> {
+        self.pass("sync", Step::Sync, path)?;
+        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+        rustix::fs::fdatasync(&file).map_err(PathError::when("sync", path))
     }
 
     /// Removes a file; one that is gone already is fine.
@@ -236,6 +264,9 @@ impl NewFile {
     /// Starts writing back a range without waiting, so that a later
     /// [`NewFile::sync`] has less to wait for. Only a hint.
     pub fn start_writeback(&self, offset: u64, bytes: u64) {
+        if self.disk.durability == Durability::None {
+            return;
+        }
         writeback::start(self.file.as_fd(), offset, bytes);
     }
 
@@ -246,6 +277,9 @@ impl NewFile {
     /// # Errors
     /// [`PathError`] when the system could not write.
     pub fn sync(&self) -> Result<(), PathError> {
+        if self.disk.durability == Durability::None {
+            return Ok(());
+        }
         self.disk.pass("sync", Step::Sync, &self.path)?;
         rustix::fs::fdatasync(&self.file).map_err(|source| self.error("sync", source.into()))
     }
@@ -258,6 +292,11 @@ impl NewFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What changes it.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// The file itself, to lock or to read it.

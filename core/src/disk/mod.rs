@@ -8,6 +8,8 @@
 
 mod durable;
 mod gate;
+pub mod output;
+pub mod scratch;
 pub mod table;
 
 pub use durable::{Disk, NewFile, Renamed};

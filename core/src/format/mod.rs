@@ -5,6 +5,7 @@
 //! beyond [`limits`](crate::base::limits). Golden bytes of each are in
 //! `fixtures/golden/`.
 
+pub mod bundle;
 pub mod chunk_list;
 pub mod commit;
 pub mod pack;

@@ -8,9 +8,9 @@
 //! |-----------|-----------------|------------|----------------------------------|
 //! | header    | 0               | 8          | magic, `SNAPPACK`                |
 //! |           | 8               | 2          | format version, u16              |
-//! |           | 10              | 2          | flags, u16, none known: 0        |
+//! |           | 10              | 2          | flags, u16: 0; 1 starts a [bundle](crate::format::bundle) |
 //! |           | 12              | 4          | extension length e, u32          |
-//! |           | 16              | e          | extension (bundles; else empty)  |
+//! |           | 16              | e          | extension (none yet; bundles have one) |
 //! | frames    | 16 + e          | Σ stored   | data frames, then metadata frames|
 //! | footer    | F               | 24 × f     | frame table                      |
 //! |           | F + 24 f        | 32 × n     | object ids, frame by frame       |
@@ -67,6 +67,9 @@ pub const END_MAGIC: &[u8; 8] = b"SNAPEND\n";
 
 /// Newest version known.
 pub const VERSION: u16 = 1;
+
+/// Flag in the header of a bundle; a pack has none.
+pub const FLAG_BUNDLE: u16 = 1;
 
 /// Header without its extension.
 pub const HEADER_BYTES: usize = 16;
@@ -190,15 +193,25 @@ pub fn encode_header() -> [u8; HEADER_BYTES] {
 /// Decodes a header and returns the length of its extension.
 ///
 /// # Errors
-/// [`FormatError`]: not a pack, a newer one, unknown flags, or too long an
-/// extension.
+/// [`FormatError`]: not a pack, a bundle, a newer one, unknown flags, or too
+/// long an extension.
 pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
+    match decode_start(bytes)? {
+        (0, extension) => Ok(extension),
+        _ => Err(FormatError::Invalid { what: "pack (it is a bundle)", at: 10 }),
+    }
+}
+
+/// Decodes what packs and bundles start with: flags and the length of the
+/// extension.
+pub(super) fn decode_start(bytes: &[u8]) -> Result<(u16, u32), FormatError> {
     let mut r = Reader::new(bytes);
     if r.raw("pack header", 8)? != MAGIC {
         return Err(FormatError::Magic { what: "pack" });
     }
     check_version(r.u16("pack version")?)?;
-    if r.u16("pack flags")? != 0 {
+    let flags = r.u16("pack flags")?;
+    if flags > FLAG_BUNDLE {
         return Err(FormatError::Newer { what: "pack (its flags)", found: 2, known: 1 });
     }
     let extension = r.u32("pack extension")?;
@@ -207,7 +220,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
         claimed if claimed > limit => {
             Err(FormatError::Limit { what: "pack extension", claimed, limit })
         }
-        _ => Ok(extension),
+        _ => Ok((flags, extension)),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Layer 6: what users ask for. An operation is a function; its `Options` are
 //! choices with a default, its `Outcome` says what happened, in numbers.
 
+pub mod bundle;
 pub mod cat;
 pub mod commit;
 pub mod list;
 pub mod log;
+pub mod reach;
 pub mod restore;
 pub mod tidy;
 pub mod verify;

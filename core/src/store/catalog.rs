@@ -20,12 +20,14 @@ use crate::{
     },
     disk::{
         Disk,
+        scratch::unique_name,
         table::{TableError, merge_from},
     },
     store::{
         StoreError,
+        bundle::Span,
         pack_reader::PackFile,
-        pack_writer::{Sealed, temporary},
+        pack_writer::Sealed,
         segment::{self, Segment},
     },
 };
@@ -67,7 +69,16 @@ impl Layout {
 pub(super) struct PackSlot {
     pub(super) id: PackId,
     pub(super) path: PathBuf,
+    /// Which part of the file it is; all of it unless that is a bundle.
+    pub(super) span: Option<Span>,
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
+}
+
+impl PackSlot {
+    /// Opens the pack.
+    pub(super) fn open(&self) -> Result<PackFile, StoreError> {
+        PackFile::open_at(&self.path, self.id, self.span)
+    }
 }
 
 /// Packs and segments at one moment.
@@ -161,16 +172,35 @@ impl Catalog {
                 Some(&number) => {
                     catalog.numbers.insert(id, number);
                 }
-                None => catalog.add_pack(id, entry.path()),
+                None => catalog.add_pack(id, entry.path(), None),
             }
         }
         Ok(catalog)
     }
 
-    fn add_pack(&mut self, id: PackId, path: PathBuf) {
+    fn add_pack(&mut self, id: PackId, path: PathBuf, span: Option<Span>) {
         let number = self.packs.len() as u32;
-        self.packs.push(Arc::new(PackSlot { id, path, open: Mutex::new(None) }));
+        self.packs.push(Arc::new(PackSlot { id, path, span, open: Mutex::new(None) }));
         self.numbers.insert(id, number);
+    }
+
+    /// Adds a pack that lies in a bundle, with what its footer says.
+    pub(super) fn add_inside(
+        &mut self,
+        place: (PackId, PathBuf, Span),
+        records: Vec<segment::Record>,
+        scratch: Option<(&Layout, &Disk)>,
+    ) {
+        let (id, path, span) = place;
+        self.add_pack(id, path, Some(span));
+        match scratch {
+            Some((layout, disk)) => self.add_records(layout, disk, id, records),
+            None => {
+                let segment = Segment::in_memory(id, records, &self.numbers);
+                self.segments.push(Arc::new(segment));
+            }
+        }
+        self.sort_segments();
     }
 
     fn open_segments(&mut self, layout: &Layout, repair: &mut Repair) -> Result<(), TableError> {
@@ -246,7 +276,7 @@ impl Catalog {
     /// Adds a finished pack with its segment.
     pub(super) fn add_sealed(&mut self, layout: &Layout, disk: &Disk, sealed: &Sealed) {
         if !self.numbers.contains_key(&sealed.id) {
-            self.add_pack(sealed.id, layout.objects.join(sealed.id.to_string()));
+            self.add_pack(sealed.id, layout.objects.join(sealed.id.to_string()), None);
         }
         let records = segment::records(0, &sealed.frames, &sealed.objects);
         self.add_records(layout, disk, sealed.id, records);
@@ -303,7 +333,7 @@ fn publish(
     write: impl FnOnce(&Path) -> Result<PathBuf, TableError>,
 ) -> Result<PathBuf, TableError> {
     disk.create_folders(&layout.index)?;
-    let name = temporary("segment");
+    let name = unique_name("segment");
     let from = layout.tmp.join(&name);
     let to = layout.index.join(format!("{name}.{SEGMENT}"));
     let moved = write(&from).and_then(|from| Ok(disk.replace(&from, &to)?));

@@ -17,8 +17,10 @@ use crate::{
         limits,
         observe::{Observer, Phase},
     },
-    format::pack::{Class, Frame, Object},
-    store::{PackFile, Store, StoreError, Writer, objects::actual_id, pack_writer::Encoded},
+    store::{
+        PackFile, Store, StoreError, Writer,
+        copy::{Frames, copy_pack},
+    },
 };
 
 /// Packs of one class that are merged.
@@ -29,10 +31,6 @@ const LOWEST_BYTES: u64 = 8 << 10;
 
 /// Packs from here on stay as they are.
 const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
-
-/// Frames with at least so much in them are copied as they are.
-const FULL_FRAME_BYTES: u32 = (limits::SMALL_FRAME_BYTES / 2) as u32;
-const FULL_META_BYTES: u32 = (limits::META_FRAME_BYTES / 2) as u32;
 
 /// What was merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +52,8 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
     if full_class(&sizes(store, &[])).is_none() {
         return Ok(outcome);
     }
-    let path = store.dir().join("compact.lock");
-    let file = fs_err::File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(PathError::when("open", &path))?;
-    if file.file().try_lock().is_err() {
+    let file = open_lock(store)?;
+    if file.try_lock().is_err() {
         return Ok(outcome);
     }
     // Somebody may have merged while we came here.
@@ -82,6 +78,20 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
         }
     }
     failure.map_or(Ok(outcome), Err)
+}
+
+/// Opens the file that is locked by who merges packs, and shared by who needs
+/// them to stay.
+fn open_lock(store: &Store) -> Result<std::fs::File, PathError> {
+    let path = store.dir().join("compact.lock");
+    let file = fs_err::File::options().create(true).truncate(false).write(true).open(&path);
+    Ok(file.map_err(PathError::when("open", &path))?.into_parts().0)
+}
+
+/// Keeps packs from being merged away, for as long as it lives.
+#[derive(Debug)]
+pub struct Hold {
+    _lock: Option<std::fs::File>,
 }
 
 /// The packs and their sizes, smallest first, but for some.
@@ -123,7 +133,7 @@ fn merge(
     observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
     let writer = Writer::new(store, level, 1)?;
     for file in &files {
-        copy(&writer, file)?;
+        copy_pack(&writer, file, Frames::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
         observer.advance(file.file_bytes(), 0);
     }
     let (added, made) = writer.finish_with_packs()?;
@@ -137,59 +147,20 @@ fn merge(
     Ok(added.packs as usize)
 }
 
-/// Copies all objects of a pack that are not copied yet.
-fn copy(writer: &Writer<'_>, file: &PackFile) -> Result<(), StoreError> {
-    let objects = file.objects()?;
-    let mut rest = objects.as_slice();
-    for frame in file.frames() {
-        let (own, others) = rest.split_at(frame.objects as usize);
-        rest = others;
-        copy_frame(writer, file, frame, own)?;
-    }
-    Ok(())
-}
-
-fn copy_frame(
-    writer: &Writer<'_>,
-    file: &PackFile,
-    frame: &Frame,
-    objects: &[Object],
-) -> Result<(), StoreError> {
-    let stored = file.stored(frame)?;
-    let raw = file.expand(frame, stored.clone())?;
-    let mut offset = 0;
-    let mut new: Vec<(Object, &[u8])> = Vec::with_capacity(objects.len());
-    for object in objects {
-        let bytes = &raw[offset..offset + object.bytes as usize];
-        offset += object.bytes as usize;
-        match actual_id(object.kind, bytes) {
-            Some(actual) if actual != object.id => {
-                return Err(StoreError::Damaged { pack: file.id(), wanted: object.id, actual });
-            }
-            _ if writer.claim_anew(object) => new.push((*object, bytes)),
-            _ => {}
-        }
-    }
-    let full = match frame.class {
-        Class::Data => FULL_FRAME_BYTES,
-        Class::Metadata => FULL_META_BYTES,
-    };
-    if new.len() == objects.len() && frame.raw_bytes >= full {
-        let encoded = Encoded {
-            codec: frame.codec,
-            stored,
-            raw_bytes: frame.raw_bytes,
-            objects: objects.to_vec(),
-        };
-        return match frame.class {
-            Class::Data => writer.append(&encoded),
-            Class::Metadata => writer.append_metadata(encoded),
-        };
-    }
-    new.into_iter().try_for_each(|(object, bytes)| writer.add_claimed(frame.class, object, bytes))
-}
-
 impl Store {
+    /// Keeps all packs where they are. Waits for who is merging some; where
+    /// nothing can be written, nobody is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when packs cannot be listed again after waiting.
+    pub fn hold_packs(&self) -> Result<Hold, StoreError> {
+        let Ok(file) = open_lock(self) else { return Ok(Hold { _lock: None }) };
+        let lock = file.lock_shared().is_ok().then_some(file);
+        // Some may have gone before.
+        self.refresh()?;
+        Ok(Hold { _lock: lock })
+    }
+
     /// Merges index segments that are small beside the others. That is
     /// tidying: when it fails, the next writer tries again.
     pub(super) fn merge_segments(&self) {

@@ -66,6 +66,15 @@ pub enum StoreError {
         source: FormatError,
     },
 
+    /// A pack is not the bytes that its name says.
+    #[error("pack {pack} is damaged: its bytes hash to {actual:.12}")]
+    PackHash {
+        /// Which.
+        pack: PackId,
+        /// What it hashes to.
+        actual: PackId,
+    },
+
     /// The stored bytes of a frame have changed.
     #[error(
         "pack {pack} is damaged in the frame at byte {offset_bytes}: its checksum does not match"
@@ -114,6 +123,7 @@ impl StoreError {
         match self {
             Self::Damaged { pack, .. }
             | Self::Format { pack, .. }
+            | Self::PackHash { pack, .. }
             | Self::Frame { pack, .. }
             | Self::Expand { pack, .. } => Some(*pack),
             _ => None,
@@ -127,7 +137,10 @@ impl StoreError {
             // but the caller knows whether the id came from the store.
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } => ErrorKind::Invalid,
-            Self::Damaged { .. } | Self::Frame { .. } | Self::Expand { .. } => ErrorKind::Damaged,
+            Self::Damaged { .. }
+            | Self::PackHash { .. }
+            | Self::Frame { .. }
+            | Self::Expand { .. } => ErrorKind::Damaged,
             Self::Object { source, .. } | Self::Format { source, .. } => source.kind(),
             Self::Compress(_) => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,

@@ -1,14 +1,20 @@
 //! Layer 4: objects by id, over packs and an index.
 //!
-//! A [`Store`] reads, a [`Writer`] adds, [`compact`] merges small packs. The
+//! A [`Store`] reads, a [`Writer`] adds, [`compact`] merges small packs, what
+//! comes from elsewhere passes through [`Incoming`]. A [`BundleStore`] is a
+//! bundle file that is read in place. The
 //! files in `objects/` are the whole truth; what is in `index/` is made from
 //! them and made again when it is missing or damaged.
 
+mod bundle;
+mod bundle_store;
 mod catalog;
 pub mod compact;
+pub mod copy;
 mod entries;
 mod error;
 mod frame_cache;
+mod incoming;
 mod lane;
 mod marks;
 mod objects;
@@ -18,10 +24,13 @@ mod segment;
 mod sweep;
 mod writer;
 
+pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
+pub use bundle_store::BundleStore;
 pub use catalog::Repair;
 pub use entries::Entries;
 pub use error::StoreError;
+pub use incoming::{Incoming, Receive};
 pub use marks::Marks;
-pub use objects::{Content, Place, Store, actual_id};
+pub use objects::{Content, Place, ReadObject, Store, actual_id, chunks};
 pub use pack_reader::PackFile;
 pub use writer::{Added, Writer};

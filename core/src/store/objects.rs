@@ -76,6 +76,16 @@ pub struct Store {
     cache: Mutex<FrameCache>,
     open_packs: AtomicUsize,
     repaired: Mutex<Repair>,
+    origin: Origin,
+}
+
+/// Where the packs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// In `objects/`, where they come and go.
+    Folder,
+    /// In a bundle, for good.
+    Bundle,
 }
 
 /// How often a read starts again because packs were merged meanwhile.
@@ -114,14 +124,19 @@ impl Store {
         for error in &catalog.unreadable {
             observer.note(Note::PackUnreadable { error: error.as_ref() });
         }
-        Ok(Self {
+        Ok(Self::new(layout, disk, catalog, Origin::Folder))
+    }
+
+    pub(super) fn new(layout: Layout, disk: Disk, catalog: Catalog, origin: Origin) -> Self {
+        Self {
             layout,
             disk,
             catalog: RwLock::new(Arc::new(catalog)),
             cache: Mutex::new(FrameCache::default()),
             open_packs: AtomicUsize::new(0),
             repaired: Mutex::new(Repair::default()),
-        })
+            origin,
+        }
     }
 
     /// The folder.
@@ -163,6 +178,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn refresh(&self) -> Result<(), StoreError> {
+        if self.origin == Origin::Bundle {
+            return Ok(());
+        }
         let repair = {
             // Locked from reading to replacing: a pack that a writer of this
             // store adds in between would be forgotten, and its number be
@@ -259,7 +277,8 @@ impl Store {
     /// since that was done.
     fn locate_anew(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
         let place = self.locate(id)?;
-        if place.is_some() || self.catalog().is_current(&self.layout) {
+        let settled = self.origin == Origin::Bundle || self.catalog().is_current(&self.layout);
+        if place.is_some() || settled {
             return Ok(place);
         }
         self.refresh()?;
@@ -277,7 +296,7 @@ impl Store {
         if let Some(pack) = &*open {
             return Ok(Arc::clone(pack));
         }
-        let pack = Arc::new(PackFile::open(&slot.path, slot.id)?);
+        let pack = Arc::new(slot.open()?);
         *open = Some(Arc::clone(&pack));
         drop(open);
         if self.open_packs.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_PACKS {
@@ -294,7 +313,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::Gone`] when it was merged away, else what is wrong with it.
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
-        PackFile::open(&self.pack_path(id), *id)
+        let catalog = self.catalog();
+        let number = catalog.numbers.get(id).ok_or(StoreError::Gone { pack: *id })?;
+        catalog.packs[*number as usize].open()
     }
 
     /// The raw bytes of a whole frame. Its checksum is verified, the objects
@@ -374,40 +395,8 @@ impl Store {
     /// [`StoreError`] when it is missing, or its chunk list is damaged.
     pub fn content(&self, id: &BlobId) -> Result<Content, StoreError> {
         let object = id.object();
-        let missing = StoreError::Missing { id: object, wanted: ObjectKind::Blob };
-        let place = self.locate_anew(&object)?.ok_or(missing)?;
-        match place.kind {
-            ObjectKind::Blob => Ok(Content::Whole(place)),
-            ObjectKind::ChunkList => self.chunks(object).map(Content::Chunks),
-            found => Err(StoreError::WrongKind { id: object, wanted: ObjectKind::Blob, found }),
-        }
-    }
-
-    fn chunks(&self, id: ObjectId) -> Result<Vec<Piece>, StoreError> {
-        let kind = ObjectKind::ChunkList;
-        let broken = |source| StoreError::Object { id, kind, source };
-        let list = ChunkList::decode(&self.object(&id, kind)?).map_err(broken)?;
-        let parts = match list.pieces {
-            Pieces::Chunks(chunks) => return Ok(chunks),
-            Pieces::Parts(parts) => parts,
-        };
-        let mut chunks = Vec::new();
-        let mut left = list.total_bytes;
-        let wrong = || broken(FormatError::Invalid { what: "chunk list total", at: 0 });
-        for part in parts {
-            let bytes = self.object(&part.id.object(), ObjectKind::Blob)?;
-            let part = chunk_list::decode_part(&bytes).map_err(broken)?;
-            // Asked each time: one part may be named again and again, and the
-            // chunks must not take more memory than a content of that length
-            // gives reason to.
-            let part_bytes = part.iter().map(|chunk| u64::from(chunk.bytes)).sum();
-            left = left.checked_sub(part_bytes).ok_or_else(wrong)?;
-            chunks.extend(part);
-        }
-        if left > 0 {
-            return Err(wrong());
-        }
-        Ok(chunks)
+        let place = self.locate_anew(&object)?;
+        content_at(object, place, &|id, kind| self.object(id, kind))
     }
 
     /// Objects with ids from `low` to `high`, sorted, at most `limit`.
@@ -445,6 +434,62 @@ fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
         }
     }
     Ok(None)
+}
+
+/// Reads an object of a kind.
+pub type ReadObject<'a> = dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + 'a;
+
+/// What the content at `place` is stored as.
+pub(super) fn content_at(
+    id: ObjectId,
+    place: Option<Place>,
+    read: &ReadObject<'_>,
+) -> Result<Content, StoreError> {
+    let wanted = ObjectKind::Blob;
+    let place = place.ok_or(StoreError::Missing { id, wanted })?;
+    match place.kind {
+        ObjectKind::Blob => Ok(Content::Whole(place)),
+        ObjectKind::ChunkList => chunks(id, read, &mut |_| Ok(())).map(Content::Chunks),
+        found => Err(StoreError::WrongKind { id, wanted, found }),
+    }
+}
+
+/// The chunks of the content `id`. `part` is told of each part of a long
+/// list before it is read.
+///
+/// # Errors
+/// [`StoreError`] when the list or a part of it is missing or damaged, and
+/// those of `part`.
+pub fn chunks(
+    id: ObjectId,
+    read: &ReadObject<'_>,
+    part: &mut dyn FnMut(&Piece) -> Result<(), StoreError>,
+) -> Result<Vec<Piece>, StoreError> {
+    let kind = ObjectKind::ChunkList;
+    let broken = |source| StoreError::Object { id, kind, source };
+    let list = ChunkList::decode(&read(&id, kind)?).map_err(broken)?;
+    let parts = match list.pieces {
+        Pieces::Chunks(chunks) => return Ok(chunks),
+        Pieces::Parts(parts) => parts,
+    };
+    let mut chunks = Vec::new();
+    let mut left = list.total_bytes;
+    let wrong = || broken(FormatError::Invalid { what: "chunk list total", at: 0 });
+    for piece in parts {
+        part(&piece)?;
+        let bytes = read(&piece.id.object(), ObjectKind::Blob)?;
+        let part = chunk_list::decode_part(&bytes).map_err(broken)?;
+        // Asked each time: one part may be named again and again, and the
+        // chunks must not take more memory than a content of that length
+        // gives reason to.
+        let part_bytes = part.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+        left = left.checked_sub(part_bytes).ok_or_else(wrong)?;
+        chunks.extend(part);
+    }
+    if left > 0 {
+        return Err(wrong());
+    }
+    Ok(chunks)
 }
 
 /// What the bytes of an object hash to; `None` for a chunk list, which cannot

@@ -1,7 +1,8 @@
 //! One pack file, opened for reading.
 //!
 //! Opening costs three reads (header, trailer, frame table); the object table
-//! is read only by those who rebuild the index, merge or verify.
+//! is read only by those who rebuild the index, merge or verify. A pack may
+//! also lie inside a larger file, a bundle.
 
 use std::{
     cell::RefCell,
@@ -14,7 +15,7 @@ use crate::{
     base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder},
     format::pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
-    store::StoreError,
+    store::{StoreError, bundle::Span},
 };
 
 /// A pack file with its frame table.
@@ -23,6 +24,8 @@ pub struct PackFile {
     file: fs_err::File,
     path: PathBuf,
     id: PackId,
+    /// Where the pack starts in the file: not at 0 in a bundle.
+    base: u64,
     trailer: Trailer,
     frames: Vec<Frame>,
 }
@@ -42,25 +45,31 @@ impl PackFile {
     /// [`StoreError::Gone`] when there is no such file, else what is wrong
     /// with it.
     pub fn open(path: &Path, id: PackId) -> Result<Self, StoreError> {
+        Self::open_at(path, id, None)
+    }
+
+    /// Opens the pack that fills `span` of the file at `path`, or all of it.
+    pub(super) fn open_at(path: &Path, id: PackId, span: Option<Span>) -> Result<Self, StoreError> {
         let file = fs_err::File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Gone { pack: id },
             _ => PathError::when("open", path)(error).into(),
         })?;
-        let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
+        let whole = file.metadata().map_err(PathError::when("stat", path))?.len();
+        let Span { start: base, bytes } = span.unwrap_or(Span { start: 0, bytes: whole });
         let format = |source| StoreError::Format { pack: id, source };
 
         let mut header = [0; HEADER_BYTES];
         let mut end = [0; TRAILER_BYTES];
-        let read = |bytes: &mut [u8], offset| read_at(&file, path, id, bytes, offset);
+        let read = |to: &mut [u8], offset| read_at(&file, path, id, to, base + offset);
         read(&mut header, 0)?;
         let extension = pack::decode_header(&header).map_err(format)?;
-        read(&mut end, file_bytes.saturating_sub(TRAILER_BYTES as u64))?;
-        let trailer = Trailer::decode(&end, file_bytes).map_err(format)?;
+        read(&mut end, bytes.saturating_sub(TRAILER_BYTES as u64))?;
+        let trailer = Trailer::decode(&end, bytes).map_err(format)?;
         let mut table = vec![0; trailer.frame_table_bytes()];
         read(&mut table, trailer.footer_offset())?;
         let start = (HEADER_BYTES as u64) + u64::from(extension);
         let frames = trailer.decode_frames(&table, start).map_err(format)?;
-        Ok(Self { file, path: path.to_owned(), id, trailer, frames })
+        Ok(Self { file, path: path.to_owned(), id, base, trailer, frames })
     }
 
     /// Its name.
@@ -95,7 +104,7 @@ impl PackFile {
     pub fn objects(&self) -> Result<Vec<Object>, StoreError> {
         let mut table = vec![0; self.trailer.object_table_bytes()];
         let offset = self.trailer.footer_offset() + self.trailer.frame_table_bytes() as u64;
-        read_at(&self.file, &self.path, self.id, &mut table, offset)?;
+        self.read_at(&mut table, offset)?;
         let objects = self.trailer.decode_objects(&table, &self.frames);
         objects.map_err(|source| StoreError::Format { pack: self.id, source })
     }
@@ -106,11 +115,15 @@ impl PackFile {
     /// [`StoreError::Frame`] when the checksum does not match.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let mut stored = vec![0; frame.stored_bytes as usize];
-        read_at(&self.file, &self.path, self.id, &mut stored, frame.offset)?;
+        self.read_at(&mut stored, frame.offset)?;
         if pack::checksum(&stored) != frame.checksum {
             return Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset });
         }
         Ok(stored)
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {
+        read_at(&self.file, &self.path, self.id, bytes, self.base + offset)
     }
 
     /// Reads and expands a frame. The objects in it are **not** checked

@@ -8,29 +8,20 @@ use std::{
     path::Path,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
 use crate::{
-    base::{id::PackId, io::PathError, time::Time},
-    disk::{Disk, NewFile, Renamed},
+    base::{id::PackId, io::PathError},
+    disk::{Disk, NewFile, Renamed, scratch::unique_name},
     format::pack::{self, Class, Codec, Frame, HEADER_BYTES, Object},
     store::StoreError,
 };
 
 /// Dirty pages are handed to the disk so many bytes at a time, so that the
 /// sync at the end has little left to wait for.
-const WRITEBACK_BYTES: u64 = 2 << 20;
-
-static SERIAL: AtomicU64 = AtomicU64::new(0);
-
-/// A name in `tmp/` that no other process or thread uses.
-pub(super) fn temporary(what: &str) -> String {
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let Time { secs, nanos } = Time::now();
-    format!("{what}-{}-{secs:x}{nanos:08x}-{serial}", std::process::id())
-}
+pub(super) const WRITEBACK_BYTES: u64 = 2 << 20;
 
 /// A compressed frame that is not in a file yet.
 #[derive(Debug)]
@@ -95,7 +86,7 @@ impl PackWriter {
     /// Starts a pack in the folder `tmp`. The file is locked for as long as it
     /// is open, so that nobody takes it for one left over.
     pub(super) fn create(disk: &Disk, tmp: &Path) -> Result<Self, PathError> {
-        let path = tmp.join(temporary("pack"));
+        let path = tmp.join(unique_name("pack"));
         let mut file = disk.create(&path)?;
         file.file().lock().map_err(PathError::when("lock", &path))?;
         let header = pack::encode_header();
@@ -182,7 +173,8 @@ impl PackWriter {
         file.sync()?;
         let path = objects_dir.join(id.to_string());
         let file_bytes = self.end + footer.len() as u64;
-        publish(disk, &file, &path)?;
+        publish(disk, file.path(), &path)?;
+        file.keep();
         drop(file);
         Ok(Sealed { id, frames: self.frames, objects: self.objects, file_bytes })
     }
@@ -191,10 +183,9 @@ impl PackWriter {
 /// Moves a complete, synced pack to its name. Where somebody else has stored
 /// the same bytes already, ours take their place: theirs may be damaged, and
 /// that its objects were not found there is a reason to think so.
-fn publish(disk: &Disk, file: &NewFile, path: &Path) -> Result<(), StoreError> {
-    if disk.rename_new(file.path(), path)? == Renamed::Taken {
-        disk.replace(file.path(), path)?;
+pub(super) fn publish(disk: &Disk, from: &Path, to: &Path) -> Result<(), StoreError> {
+    if disk.rename_new(from, to)? == Renamed::Taken {
+        disk.replace(from, to)?;
     }
-    file.keep();
     Ok(())
 }

@@ -182,7 +182,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Whether the object is new; then it is the caller's to add.
-    fn claim(&self, object: &Object) -> Result<bool, StoreError> {
+    pub(super) fn claim(&self, object: &Object) -> Result<bool, StoreError> {
         if self.store.locate(&object.id)?.is_some() {
             return Ok(false);
         }
@@ -337,7 +337,7 @@ impl<'s> Writer<'s> {
 
     /// Claims objects that are copied from packs about to go, where the store
     /// having them is no reason to leave them out.
-    pub(super) fn claim_anew(&self, object: &Object) -> bool {
+    pub fn claim_anew(&self, object: &Object) -> bool {
         lock(self.shard(&object.id)).insert(object.id)
     }
 

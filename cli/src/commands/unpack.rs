@@ -1,0 +1,202 @@
+//! `snap unpack`: take a bundle into a store.
+
+use std::{
+    ffi::OsString,
+    io::{self, Read, Write},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use snap_core::{
+    base::{id::CommitId, io::PathError},
+    ops::bundle::{
+        Error,
+        unpack::{self, Outcome},
+    },
+    repo::{
+        Head, RefName, Repo,
+        history::{History, Parents},
+        open::STORE_FOLDER,
+    },
+    store::read_outline,
+};
+
+use crate::{
+    commands::init,
+    context::Context,
+    report::{CliError, Done},
+    ui::{size, size::Size, text},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap unpack project.snap                   into the store here, made if there is none
+  snap unpack update.snap --branch main      and let the branch main go forward to it
+  ssh host snap pack latest -o - | snap unpack -
+  snap restore $(snap unpack project.snap) /tmp/look";
+
+/// Take a bundle into the store
+///
+/// Every object is checked before anything becomes part of the store; a bundle
+/// that is damaged, or builds on commits that are not here, is refused and
+/// leaves the store as it was. The id of the commit is printed. In a store
+/// without commits the current branch then stands there; else --branch says
+/// which one shall.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct UnpackArgs {
+    /// Bundle to unpack; `-` is stdin
+    #[arg(value_name = "FILE")]
+    file: OsString,
+
+    /// Branch to make at the commit, or to let go forward to it
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+
+    /// Move the branch even if commits on it are not in the bundle
+    #[arg(short, long, requires = "branch")]
+    force: bool,
+}
+
+pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
+    let branch = args.branch.as_deref().map(RefName::branch).transpose()?;
+    let file = shown(args);
+    let found = cx.find_store(Path::new("."))?;
+    let input: Box<dyn Read> = if args.file == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        let path = Path::new(&args.file);
+        let broken = |source| CliError::Unpack { file: file.clone(), source };
+        let (head, _) = read_outline(path).map_err(|error| broken(error.into()))?;
+        // No store is made for what cannot be unpacked.
+        if found.is_none() && !head.prerequisites.is_empty() {
+            return Err(broken(Error::Prerequisites { missing: head.prerequisites }));
+        }
+        Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?)
+    };
+    let store = match found {
+        Some(store) => store,
+        None => {
+            init::make(cx, Path::new(STORE_FOLDER))?;
+            PathBuf::from(STORE_FOLDER)
+        }
+    };
+    let repo = cx.open_at(&store)?;
+    let progress = cx.progress();
+    let outcome = unpack::run(repo.store(), input, repo.config().compression.level, &progress)
+        .map_err(|source| CliError::Unpack { file: file.clone(), source })?;
+    drop(progress);
+    let moved = move_branch(args, branch, &outcome, (&repo, &file), cx)?;
+    tell(&outcome, &file, moved.as_ref(), cx)?;
+    Ok(Done::Well)
+}
+
+fn shown(args: &UnpackArgs) -> String {
+    match args.file == "-" {
+        true => "stdin".to_owned(),
+        false => text::line(args.file.as_bytes()),
+    }
+}
+
+/// Lets a branch stand at the commit: the one that was named, else the current
+/// one if it has no commit. Returns which.
+fn move_branch(
+    args: &UnpackArgs,
+    named: Option<RefName>,
+    outcome: &Outcome,
+    (repo, file): (&Repo, &str),
+    cx: &Context,
+) -> Result<Option<RefName>, CliError> {
+    let commit = outcome.commit;
+    let name = match (named, repo.refs().head()?) {
+        (Some(name), _) => name,
+        (None, Head::Branch(current)) if repo.refs().read(&current)?.is_none() => current,
+        _ => return Ok(None),
+    };
+    let old = repo.refs().read(&name)?;
+    if let Some(old) = old.filter(|old| *old != commit) {
+        if !args.force && !is_before(repo, old, commit)? {
+            return Err(CliError::NotForward { name: name.short().to_owned(), commit });
+        }
+    }
+    if old != Some(commit) {
+        let reason = format!("unpack: {file}");
+        cx.with_change(repo.config(), &reason, |change| {
+            repo.refs().update(&name, old, Some(commit), change)
+        })?;
+    }
+    Ok(Some(name))
+}
+
+/// Whether `old` is in the history of `new`.
+fn is_before(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
+    for step in History::new(repo.store(), &[new], Parents::All)? {
+        if step?.0 == old {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[derive(Serialize)]
+struct Unpacked {
+    version: u32,
+    r#type: &'static str,
+    commit: String,
+    prerequisites: Vec<String>,
+    objects: u64,
+    bytes: u64,
+    commits_new: u64,
+    objects_new: u64,
+    bytes_added: u64,
+    bytes_stored: u64,
+    branch: Option<String>,
+}
+
+fn tell(
+    outcome: &Outcome,
+    file: &str,
+    branch: Option<&RefName>,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let Outcome { commit, added, .. } = outcome;
+    let mut out = cx.ui().out();
+    if cx.ui().is_json() {
+        out.json(&Unpacked {
+            version: 1,
+            r#type: "unpacked",
+            commit: commit.to_string(),
+            prerequisites: outcome.prerequisites.iter().map(ToString::to_string).collect(),
+            objects: outcome.objects,
+            bytes: outcome.raw_bytes,
+            commits_new: outcome.commits,
+            objects_new: added.objects,
+            bytes_added: added.raw_bytes,
+            bytes_stored: added.stored_bytes,
+            branch: branch.map(|name| name.short().to_owned()),
+        })?;
+    } else {
+        writeln!(out, "{commit}")?;
+    }
+    let ui = cx.ui();
+    if added.objects == 0 && outcome.commits == 0 {
+        ui.status(format_args!("Nothing in {file} is new, all of it was checked"));
+    } else {
+        ui.status(format_args!(
+            "Unpacked {file}: {} and {} new, of {} checked; {} of contents, stored in {}",
+            size::count(outcome.commits, "commit"),
+            size::count(added.objects, "object"),
+            size::grouped(outcome.objects),
+            Size(added.raw_bytes),
+            Size(added.stored_bytes),
+        ));
+    }
+    match branch {
+        Some(name) => ui.status(format_args!("Branch {} is at {commit:.12}", name.short())),
+        None => ui.status(format_args!(
+            "No branch was moved; `snap branch NAME {commit:.12}` or --branch gives it one"
+        )),
+    }
+    Ok(out.finish()?)
+}

@@ -1,0 +1,127 @@
+//! A snapshot that was named on the command line: in a store, or in a bundle
+//! file that is read in place.
+
+use std::{
+    ffi::OsStr,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::{id::CommitId, kind::ErrorKind},
+    format::{bundle, commit::Commit, pack::HEADER_BYTES},
+    repo::{Repo, SpecError},
+    store::{BundleStore, Store},
+};
+
+use crate::{context::Context, report::CliError, ui::text};
+
+/// Ending of the names of bundles.
+pub(crate) const BUNDLE: &[u8] = b".snap";
+
+/// A snapshot that was named, and what it is read from.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    source: Source,
+    /// The commit.
+    pub(crate) id: CommitId,
+    /// What it says.
+    pub(crate) commit: Commit,
+    /// What followed the `:`.
+    pub(crate) path: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Repo(Box<Repo>),
+    Bundle(Box<BundleStore>),
+}
+
+impl Snapshot {
+    /// Where its objects are.
+    pub(crate) fn store(&self) -> &Store {
+        match &self.source {
+            Source::Repo(repo) => repo.store(),
+            Source::Bundle(bundle) => bundle.store(),
+        }
+    }
+
+    /// The store with its refs, unless it is in a bundle.
+    pub(crate) fn repo(&self) -> Option<&Repo> {
+        match &self.source {
+            Source::Repo(repo) => Some(repo),
+            Source::Bundle(_) => None,
+        }
+    }
+}
+
+impl Context {
+    /// Opens what `what` names: `REV[:PATH]` in the store, or
+    /// `FILE.snap[:PATH]`.
+    pub(crate) fn open_snapshot(&self, what: &OsStr) -> Result<Snapshot, CliError> {
+        match find_bundle(what.as_bytes()) {
+            Some((file, path)) => self.open_bundle(&file, path),
+            None => self.open_in_store(what),
+        }
+    }
+
+    fn open_in_store(&self, what: &OsStr) -> Result<Snapshot, CliError> {
+        let repo = match self.open_repo() {
+            // Without a store a file is all that can have been meant.
+            Err(CliError::NoStore) if looks_like_bundle(what.as_bytes()) => {
+                return Err(CliError::NoBundle { file: text::line(what.as_bytes()) });
+            }
+            repo => repo?,
+        };
+        let found = self.resolve(&repo, what).map_err(|error| match error {
+            CliError::Spec(SpecError::Unknown { .. }) if looks_like_bundle(what.as_bytes()) => {
+                CliError::NoBundle { file: text::line(what.as_bytes()) }
+            }
+            other => other,
+        })?;
+        let (id, commit, path) = (found.id, found.commit, found.path);
+        Ok(Snapshot { source: Source::Repo(Box::new(repo)), id, commit, path })
+    }
+
+    fn open_bundle(&self, file: &Path, path: Option<Vec<u8>>) -> Result<Snapshot, CliError> {
+        let shown = || text::line(file.as_os_str().as_bytes());
+        let opened = BundleStore::open(file, self.scratch(), &self.progress());
+        let bundle = opened.map_err(|source| CliError::Bundle { file: shown(), source })?;
+        let id = bundle.head().commit;
+        let commit = bundle.store().commit(&id);
+        let commit = commit.map_err(|source| CliError::InBundle { file: shown(), source })?;
+        Ok(Snapshot { source: Source::Bundle(Box::new(bundle)), id, commit, path })
+    }
+}
+
+/// The file and the path in it, if `what` names a bundle. A name may contain
+/// `:`, so the longest part that is one counts.
+fn find_bundle(what: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
+    let colons = what.iter().enumerate().rev().filter(|(_, byte)| **byte == b':');
+    std::iter::once(what.len()).chain(colons.map(|(at, _)| at)).find_map(|end| {
+        let file = Path::new(OsStr::from_bytes(&what[..end]));
+        is_bundle(file).then(|| (file.to_owned(), what.get(end + 1..).map(<[u8]>::to_vec)))
+    })
+}
+
+/// Whether a file is a bundle, or called like one.
+fn is_bundle(file: &Path) -> bool {
+    if !fs_err::metadata(file).is_ok_and(|meta| meta.is_file()) {
+        return false;
+    }
+    if file.as_os_str().as_bytes().ends_with(BUNDLE) {
+        return true;
+    }
+    let mut header = [0; HEADER_BYTES];
+    let read = fs_err::File::open(file).and_then(|mut file| file.read_exact(&mut header));
+    let decoded = bundle::decode_header(&header);
+    let is_one =
+        |error: &snap_core::format::wire::FormatError| error.kind() == ErrorKind::Unsupported;
+    read.is_ok() && decoded.map_or_else(|error| is_one(&error), |_| true)
+}
+
+/// Whether a text reads as the name of a bundle.
+fn looks_like_bundle(what: &[u8]) -> bool {
+    what.ends_with(BUNDLE) || what.windows(6).any(|part| part == b".snap:")
+}

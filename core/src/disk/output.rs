@@ -1,0 +1,145 @@
+//! A file that a command makes for its user: whole and durable, or not there.
+//!
+//! It is written beside its place under a temporary name, synced, and renamed
+//! at the end. Dropped before that, it goes.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use rustix::io::Errno;
+
+use crate::{
+    base::io::PathError,
+    disk::{Disk, NewFile, Renamed, scratch::unique_name},
+};
+
+/// Dirty pages are handed to the disk so many bytes at a time.
+const WRITEBACK_BYTES: u64 = 4 << 20;
+
+/// What happens to a file that has the name already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Taken {
+    /// It stays, and finishing fails.
+    #[default]
+    Refuse,
+    /// It is replaced.
+    Replace,
+}
+
+/// A file in the making.
+#[derive(Debug)]
+pub struct OutputFile {
+    file: NewFile,
+    path: PathBuf,
+    taken: Taken,
+    bytes: u64,
+    written_back: u64,
+}
+
+impl OutputFile {
+    /// Starts a file that will be at `path`.
+    ///
+    /// # Errors
+    /// [`PathError`] when `path` exists and may not be replaced, is a folder,
+    /// or nothing can be made beside it.
+    pub fn create(disk: &Disk, path: &Path, taken: Taken) -> Result<Self, PathError> {
+        let refuse = |errno| Err(PathError::when("write", path)(errno));
+        match fs_err::symlink_metadata(path) {
+            Ok(meta) if meta.is_dir() => return refuse(Errno::ISDIR),
+            Ok(_) if taken == Taken::Refuse => return refuse(Errno::EXIST),
+            _ => {}
+        }
+        if path.file_name().is_none() {
+            return refuse(Errno::INVAL);
+        }
+        let temporary = folder_of(path).join(unique_name(".snap-part"));
+        let file = disk.create(&temporary).map_err(|error| PathError {
+            action: "create a file beside",
+            path: path.to_owned(),
+            ..error
+        })?;
+        Ok(Self { file, path: path.to_owned(), taken, bytes: 0, written_back: 0 })
+    }
+
+    /// Makes it durable and gives it its name.
+    ///
+    /// # Errors
+    /// [`PathError`]; then it is gone, unless the last step failed, the sync
+    /// of the folder.
+    pub fn finish(self) -> Result<(), PathError> {
+        self.file.sync()?;
+        let disk = self.file.disk();
+        let from = self.file.path();
+        match self.taken {
+            Taken::Replace => disk.replace(from, &self.path)?,
+            Taken::Refuse => {
+                if disk.rename_new(from, &self.path)? == Renamed::Taken {
+                    return Err(PathError::when("write", &self.path)(Errno::EXIST));
+                }
+            }
+        }
+        self.file.keep();
+        disk.sync_folder(folder_of(&self.path))
+    }
+}
+
+/// The folder that a path is in.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The path is said by whoever is told that writing failed.
+        self.file.write(bytes).map_err(|error| error.source)?;
+        self.bytes += bytes.len() as u64;
+        if self.bytes - self.written_back >= WRITEBACK_BYTES {
+            self.file.start_writeback(self.written_back, self.bytes - self.written_back);
+            self.written_back = self.bytes;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let mut file = OutputFile::create(&Disk::default(), &path, Taken::Refuse).unwrap();
+        file.write_all(b"half").unwrap();
+        drop(file);
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 0);
+
+        let mut file = OutputFile::create(&Disk::default(), &path, Taken::Refuse).unwrap();
+        file.write_all(b"whole").unwrap();
+        file.finish().unwrap();
+        assert_eq!(fs_err::read(&path).unwrap(), b"whole");
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_has_the_name_stays_unless_it_may_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let mut late = OutputFile::create(&Disk::default(), &path, Taken::Refuse).unwrap();
+        late.write_all(b"late").unwrap();
+        fs_err::write(&path, "first").unwrap();
+        assert_eq!(late.finish().unwrap_err().source.kind(), io::ErrorKind::AlreadyExists);
+        assert!(OutputFile::create(&Disk::default(), &path, Taken::Refuse).is_err());
+        assert_eq!(fs_err::read(&path).unwrap(), b"first");
+
+        OutputFile::create(&Disk::default(), &path, Taken::Replace).unwrap().finish().unwrap();
+        assert_eq!(fs_err::read(&path).unwrap(), b"");
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,50 @@
+//! A folder for what need not survive, gone when it is dropped.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::{
+    base::{io::PathError, time::Time},
+    disk::Disk,
+};
+
+static SERIAL: AtomicU64 = AtomicU64::new(0);
+
+/// A name that no other process or thread uses.
+pub fn unique_name(what: &str) -> String {
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let Time { secs, nanos } = Time::now();
+    format!("{what}-{}-{secs:x}{nanos:08x}-{serial}", std::process::id())
+}
+
+/// A folder of one's own.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes a folder in `parent`, which must exist.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be made.
+    pub fn create(parent: &Path) -> Result<Self, PathError> {
+        let path = parent.join(unique_name(".snap-scratch"));
+        Disk::scratch().create_folders(&path)?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed now is nobody's loss but the disk's.
+        let _ = fs_err::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,186 @@
+//! Bundle files: packs that carry a commit, one after the other in one file.
+//!
+//! | part    | bytes | field                                                  |
+//! |---------|-------|--------------------------------------------------------|
+//! | header  | 8     | magic, `SNAPPACK`, that of a [pack](crate::format::pack)|
+//! |         | 2     | format version, u16                                    |
+//! |         | 2     | flags, u16: 1, a bundle                                |
+//! |         | 4     | extension length, u32                                  |
+//! |extension| 1     | version of the extension, 1                            |
+//! |         | 32    | id of the commit that the bundle is about              |
+//! |         | 8     | objects in all packs together, u64                     |
+//! |         | 8     | their bytes, uncompressed, u64                         |
+//! |         | 4     | prerequisites p, u32                                   |
+//! |         | 32 p  | ids of the prerequisites, commits, ascending           |
+//! |         | 8     | XXH3-64 of header and extension up to here             |
+//! | packs   | 8     | length of the pack that follows, u64                   |
+//! |         | …     | the pack, as it lies in a store                        |
+//! | end     | 8     | 0, u64                                                 |
+//!
+//! Integers are little-endian. Each pack comes after its length, so a reader
+//! can hop over it, and a pipe can be read front to back. What holds for every
+//! bundle, and is checked by those who read one:
+//!
+//! 1. Objects and bytes are those of the packs, and no object is there twice.
+//! 2. What the commit refers to is in the packs, or what the prerequisites
+//!    refer to; a bundle without prerequisites is complete in itself.
+//! 3. Nothing follows the end.
+
+use crate::{
+    base::{id::CommitId, limits},
+    format::{
+        pack::{self, HEADER_BYTES, MAGIC, VERSION, checksum},
+        wire::{FormatError, Reader, Writer},
+    },
+};
+
+/// Newest version of the extension known.
+pub const EXTENSION_VERSION: u8 = 1;
+
+/// Bytes of a length before a pack, and of the end.
+pub const LENGTH_BYTES: usize = 8;
+
+const CHECKSUM_BYTES: usize = 8;
+
+/// What a bundle says of itself before its packs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The commit that it is about.
+    pub commit: CommitId,
+    /// Objects in all its packs.
+    pub objects: u64,
+    /// Their bytes, uncompressed.
+    pub raw_bytes: u64,
+    /// Commits that whoever unpacks it must have, with all they refer to;
+    /// ascending.
+    pub prerequisites: Vec<CommitId>,
+}
+
+impl Head {
+    /// Encodes header and extension.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u8(EXTENSION_VERSION);
+        w.raw(self.commit.as_bytes());
+        w.u64(self.objects);
+        w.u64(self.raw_bytes);
+        w.u32(self.prerequisites.len() as u32);
+        self.prerequisites.iter().for_each(|id| w.raw(id.as_bytes()));
+        let extension = w.finish();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + extension.len() + CHECKSUM_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&pack::FLAG_BUNDLE.to_le_bytes());
+        bytes.extend_from_slice(&((extension.len() + CHECKSUM_BYTES) as u32).to_le_bytes());
+        bytes.extend_from_slice(&extension);
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes header and extension.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(bytes);
+        let header = r.raw("bundle header", HEADER_BYTES)?;
+        let extension_bytes = decode_header(header)? as usize;
+        if bytes.len() < HEADER_BYTES + extension_bytes || extension_bytes < CHECKSUM_BYTES {
+            return Err(FormatError::Truncated { what: "bundle header", at: bytes.len() });
+        }
+        let (checked, sum) = bytes.split_at(HEADER_BYTES + extension_bytes - CHECKSUM_BYTES);
+        let version = r.u8("bundle header")?;
+        if version != EXTENSION_VERSION {
+            let (found, known) = (u32::from(version), u32::from(EXTENSION_VERSION));
+            return Err(FormatError::Newer { what: "bundle header", found, known });
+        }
+        if sum.first_chunk::<CHECKSUM_BYTES>() != Some(&checksum(checked).to_le_bytes()) {
+            return Err(FormatError::Checksum { what: "the bundle header" });
+        }
+        let commit = CommitId::from_bytes(r.digest("bundle commit")?);
+        let objects = r.u64("bundle objects")?;
+        let raw_bytes = r.u64("bundle bytes")?;
+        let count = r.u32("bundle prerequisites")?;
+        let limit = limits::PREREQUISITES as u64;
+        if u64::from(count) > limit {
+            let what = "count of prerequisites";
+            return Err(FormatError::Limit { what, claimed: count.into(), limit });
+        }
+        let mut prerequisites: Vec<CommitId> = Vec::new();
+        for _ in 0..count {
+            let at = r.at();
+            let id = CommitId::from_bytes(r.digest("bundle prerequisite")?);
+            if prerequisites.last().is_some_and(|last| *last >= id) {
+                return Err(FormatError::Order { what: "bundle prerequisites", at });
+            }
+            prerequisites.push(id);
+        }
+        r.u64("bundle checksum")?;
+        r.finish()?;
+        Ok(Self { commit, objects, raw_bytes, prerequisites })
+    }
+}
+
+/// Decodes the first [`HEADER_BYTES`] and returns how many more the head has.
+///
+/// # Errors
+/// [`FormatError`]: not a bundle, a newer one, or too long an extension.
+pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
+    match pack::decode_start(bytes) {
+        Ok((pack::FLAG_BUNDLE, extension)) => Ok(extension),
+        Ok(_) => Err(FormatError::Invalid { what: "bundle (it is a bare pack)", at: 10 }),
+        Err(FormatError::Magic { .. }) => Err(FormatError::Magic { what: "bundle" }),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(byte: u8) -> CommitId {
+        CommitId::from_bytes([byte; 32])
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_comes_back_as_it_was(
+            commit in any::<u8>(),
+            objects in any::<u64>(),
+            raw_bytes in any::<u64>(),
+            prerequisites in proptest::collection::btree_set(any::<u8>(), 0..6),
+        ) {
+            let prerequisites = prerequisites.into_iter().map(id).collect();
+            let head = Head { commit: id(commit), objects, raw_bytes, prerequisites };
+            prop_assert_eq!(Head::decode(&head.encode()), Ok(head));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let prerequisites = vec![id(1), id(2)];
+        let head = Head { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites };
+        let bytes = head.encode();
+        for at in 0..bytes.len() {
+            assert!(Head::decode(&bytes[..at]).is_err(), "cut at {at}");
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(Head::decode(&flipped).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+        let mut longer = bytes;
+        longer.push(0);
+        assert!(Head::decode(&longer).is_err());
+    }
+
+    #[test]
+    fn prerequisites_in_another_order_are_refused() {
+        let head =
+            Head { commit: id(9), objects: 0, raw_bytes: 0, prerequisites: vec![id(2), id(1)] };
+        assert!(matches!(Head::decode(&head.encode()), Err(FormatError::Order { .. })));
+    }
+}

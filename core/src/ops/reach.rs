@@ -1,0 +1,231 @@
+//! What commits reach: their parents, trees, contents and chunks, each once.
+//!
+//! Not an operation of its own, but what bundles and transfers have in common.
+//! The caller says of each object whether to go on below it, usually by a bit
+//! of [`Marks`](crate::store::Marks), so nothing is visited twice and memory
+//! stays flat. On the way it is checked that trees are in their places and that
+//! contents have the size that their entries say.
+
+use crate::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, TreeId},
+        kind::ErrorKind,
+        limits,
+        observe::Observer,
+    },
+    format::{
+        commit::Commit,
+        pack::ObjectKind,
+        tree::{Child, Kind, Node},
+        wire::FormatError,
+    },
+    store::{Incoming, Place, Store, StoreError, chunks},
+};
+
+/// Where objects are found.
+pub trait Objects {
+    /// Where an object is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError>;
+
+    /// Its bytes, checked against its id.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing or damaged.
+    fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError>;
+}
+
+impl Objects for Store {
+    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+        Store::locate(self, id)
+    }
+
+    fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        Store::object(self, id, kind)
+    }
+}
+
+impl Objects for Incoming<'_> {
+    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+        Incoming::locate(self, id)
+    }
+
+    fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        Incoming::object(self, id, kind)
+    }
+}
+
+/// Why not everything could be reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReachError {
+    /// An object is missing or damaged.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file's entry and its content do not agree on its size.
+    #[error("content {id} has {found} bytes, but its entry says {claimed}")]
+    Size {
+        /// The content.
+        id: ObjectId,
+        /// What the entry says.
+        claimed: u64,
+        /// What it has.
+        found: u64,
+    },
+    /// Folders are nested deeper than [`limits::DEPTH`].
+    #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
+    Depth {
+        /// The folder that is too deep.
+        id: ObjectId,
+    },
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl ReachError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store(error) => error.kind(),
+            Self::Size { .. } | Self::Depth { .. } => ErrorKind::Damaged,
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Says whether to go on below an object; called for each that is met.
+pub type Enter<'a> = dyn FnMut(&ObjectId, &Place) -> Result<bool, StoreError> + 'a;
+
+/// Visits all that `starts` reach, as far as `enter` says. Blobs have nothing
+/// below them; what is said of them does not matter.
+///
+/// # Errors
+/// [`ReachError`] at the first object that is not as it should be.
+pub fn visit(
+    objects: &dyn Objects,
+    starts: &[CommitId],
+    enter: &mut Enter<'_>,
+    observer: &dyn Observer,
+) -> Result<(), ReachError> {
+    let mut visit = Visit { objects, enter };
+    let mut waiting: Vec<CommitId> = starts.to_vec();
+    while let Some(id) = waiting.pop() {
+        if !visit.enters(&id.object(), ObjectKind::Commit)? {
+            continue;
+        }
+        let (id, kind) = (id.object(), ObjectKind::Commit);
+        let commit = Commit::decode(&objects.object(&id, kind)?)
+            .map_err(|source| StoreError::Object { id, kind, source })?;
+        visit.tree(commit.tree, observer)?;
+        waiting.extend(commit.parents);
+    }
+    Ok(())
+}
+
+struct Visit<'a, 'e> {
+    objects: &'a dyn Objects,
+    enter: &'a mut Enter<'e>,
+}
+
+impl Visit<'_, '_> {
+    fn place(&self, id: &ObjectId, wanted: ObjectKind) -> Result<Place, StoreError> {
+        self.objects.locate(id)?.ok_or(StoreError::Missing { id: *id, wanted })
+    }
+
+    fn enters(&mut self, id: &ObjectId, wanted: ObjectKind) -> Result<bool, StoreError> {
+        let place = self.place(id, wanted)?;
+        if place.kind != wanted {
+            return Err(StoreError::WrongKind { id: *id, wanted, found: place.kind });
+        }
+        (self.enter)(id, &place)
+    }
+
+    fn tree(&mut self, root: TreeId, observer: &dyn Observer) -> Result<(), ReachError> {
+        // With each node of a split directory, what the one above says of it:
+        // its level and its first name.
+        let mut waiting = vec![(root, 0usize, None)];
+        while let Some((id, depth, place)) = waiting.pop() {
+            if observer.cancelled() {
+                return Err(ReachError::Interrupted);
+            }
+            let (object, kind) = (id.object(), ObjectKind::Tree);
+            if !self.enters(&object, kind)? {
+                continue;
+            }
+            if depth > limits::DEPTH {
+                return Err(ReachError::Depth { id: object });
+            }
+            let broken = |source| StoreError::Object { id: object, kind, source };
+            let node = Node::decode(&self.objects.object(&object, kind)?).map_err(broken)?;
+            let own_place = (node.level(), node.first().cloned());
+            if place.is_some_and(|place| place != own_place) {
+                let what = "place of a tree node";
+                return Err(broken(FormatError::Invalid { what, at: 1 }).into());
+            }
+            match node {
+                Node::Leaf { entries, .. } => {
+                    for entry in entries {
+                        match entry.kind {
+                            Kind::Folder { id } => waiting.push((id, depth + 1, None)),
+                            Kind::File { size, id } => self.content(id, size)?,
+                            _ => {}
+                        }
+                    }
+                }
+                Node::Inner { level, children, .. } => {
+                    let below =
+                        |child: Child| (child.id, depth, Some((level - 1, Some(child.first))));
+                    waiting.extend(children.into_iter().map(below));
+                }
+            }
+            observer.advance(1, 0);
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, id: BlobId, claimed: u64) -> Result<(), ReachError> {
+        let id = id.object();
+        let wanted = ObjectKind::Blob;
+        let place = self.place(&id, wanted)?;
+        let found = match place.kind {
+            ObjectKind::Blob => {
+                (self.enter)(&id, &place)?;
+                u64::from(place.bytes)
+            }
+            ObjectKind::ChunkList => match (self.enter)(&id, &place)? {
+                true => self.chunks(id)?,
+                false => claimed,
+            },
+            found => return Err(StoreError::WrongKind { id, wanted, found }.into()),
+        };
+        if found == claimed { Ok(()) } else { Err(ReachError::Size { id, claimed, found }) }
+    }
+
+    /// Visits the chunks of a content. Returns what they amount to.
+    fn chunks(&mut self, id: ObjectId) -> Result<u64, ReachError> {
+        let objects = self.objects;
+        let read = |id: &ObjectId, kind| objects.object(id, kind);
+        let mut part = |part: &crate::format::chunk_list::Piece| {
+            self.enters(&part.id.object(), ObjectKind::Blob).map(drop)
+        };
+        let chunks = chunks(id, &read, &mut part)?;
+        let mut total = 0;
+        for chunk in &chunks {
+            let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
+            let place = self.place(&id, wanted)?;
+            if place.kind != wanted {
+                return Err(StoreError::WrongKind { id, wanted, found: place.kind }.into());
+            }
+            if place.bytes != chunk.bytes {
+                let (claimed, found) = (chunk.bytes.into(), place.bytes.into());
+                return Err(ReachError::Size { id, claimed, found });
+            }
+            (self.enter)(&id, &place)?;
+            total += u64::from(chunk.bytes);
+        }
+        Ok(total)
+    }
+}

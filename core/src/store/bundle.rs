@@ -1,0 +1,386 @@
+//! Bundle files: written front to back, read from a pipe or by hopping.
+//!
+//! The bytes are those of [`format::bundle`](crate::format::bundle). What is
+//! in the packs is not looked at here.
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use crate::{
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        io::PathError,
+        kind::ErrorKind,
+        limits,
+    },
+    format::{
+        bundle::{self, Head, LENGTH_BYTES},
+        pack::{HEADER_BYTES, TRAILER_BYTES},
+        wire::FormatError,
+    },
+    store::{Store, StoreError},
+};
+
+/// Bytes that are copied at a time.
+const COPY_BYTES: usize = 256 << 10;
+
+/// Why a bundle could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// Its head is not one, or of a newer version.
+    #[error("the file does not start as a bundle does")]
+    Head(#[source] FormatError),
+    /// It ends too early.
+    #[error("the bundle is cut off at byte {at}")]
+    Cut {
+        /// Where.
+        at: u64,
+    },
+    /// It goes on after its end.
+    #[error("the bundle goes on after its end, at byte {at}")]
+    Trailing {
+        /// Where.
+        at: u64,
+    },
+    /// A pack is announced with a length that none has.
+    #[error("the bundle announces a pack of {bytes} bytes, at byte {at}")]
+    PackBytes {
+        /// Where.
+        at: u64,
+        /// What is announced.
+        bytes: u64,
+    },
+    /// It has more packs than are allowed.
+    #[error("the bundle has more than {} packs", limits::BUNDLE_PACKS)]
+    Packs,
+    /// It does not hold as much as its head says.
+    #[error("the bundle has {found} {what}, but its head says {claimed}")]
+    Totals {
+        /// "objects" or "bytes of content".
+        what: &'static str,
+        /// What the head says.
+        claimed: u64,
+        /// What was found.
+        found: u64,
+    },
+    /// An object is in it twice.
+    #[error("object {id} is in the bundle twice")]
+    Duplicate {
+        /// Which.
+        id: ObjectId,
+    },
+    /// It has objects that its commit does not refer to.
+    #[error("the bundle has {count} objects that its commit does not refer to")]
+    Stray {
+        /// How many.
+        count: u64,
+    },
+    /// One of its packs is damaged.
+    #[error("the pack at byte {at} of the bundle is damaged")]
+    Pack {
+        /// Where the pack starts.
+        at: u64,
+        /// What is wrong.
+        source: StoreError,
+    },
+    /// It lacks what it builds on, so it cannot be read in place.
+    #[error("the bundle holds only what came after {}", prerequisites(.missing))]
+    Incomplete {
+        /// The commits that it builds on.
+        missing: Vec<CommitId>,
+    },
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// The stream could not be read or written.
+    #[error("cannot {action} the bundle")]
+    Stream {
+        /// "read" or "write".
+        action: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// The store, or the scratch folder, could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The first of some commits, and how many more.
+fn prerequisites(ids: &[CommitId]) -> String {
+    match ids {
+        [] => "others".to_owned(),
+        [one] => format!("{one:.12}"),
+        [first, rest @ ..] => format!("{first:.12} and {} more", rest.len()),
+    }
+}
+
+impl BundleError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Head(source) => source.kind(),
+            Self::Cut { .. }
+            | Self::Trailing { .. }
+            | Self::PackBytes { .. }
+            | Self::Packs
+            | Self::Totals { .. }
+            | Self::Stray { .. }
+            | Self::Duplicate { .. } => ErrorKind::Damaged,
+            Self::Pack { source, .. } if source.kind() == ErrorKind::NotFound => ErrorKind::Damaged,
+            Self::Pack { source, .. } => source.kind(),
+            Self::Incomplete { .. } => ErrorKind::NotFound,
+            Self::Interrupted => ErrorKind::Interrupted,
+            Self::Stream { source, .. } => ErrorKind::of_io(source),
+            Self::Io(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+        }
+    }
+}
+
+impl Head {
+    /// Compares what was found in the packs with what the head says.
+    ///
+    /// # Errors
+    /// [`BundleError::Totals`].
+    pub fn check_totals(&self, objects: u64, raw_bytes: u64) -> Result<(), BundleError> {
+        let pairs =
+            [("objects", self.objects, objects), ("bytes of content", self.raw_bytes, raw_bytes)];
+        match pairs.into_iter().find(|(_, claimed, found)| claimed != found) {
+            None => Ok(()),
+            Some((what, claimed, found)) => Err(BundleError::Totals { what, claimed, found }),
+        }
+    }
+}
+
+fn writing(source: io::Error) -> BundleError {
+    BundleError::Stream { action: "write", source }
+}
+
+/// Writes a bundle front to back.
+#[derive(Debug)]
+pub struct BundleWriter<W> {
+    out: W,
+    bytes: u64,
+}
+
+impl<W: Write> BundleWriter<W> {
+    /// Starts with the head.
+    ///
+    /// # Errors
+    /// [`BundleError::Stream`].
+    pub fn new(mut out: W, head: &Head) -> Result<Self, BundleError> {
+        let head = head.encode();
+        out.write_all(&head).map_err(writing)?;
+        Ok(Self { out, bytes: head.len() as u64 })
+    }
+
+    /// Copies a pack of `store`, whose bytes are hashed on the way. `step` is
+    /// told of each piece and may stop it.
+    ///
+    /// # Errors
+    /// [`StoreError::PackHash`] when it is not what its name says; what was
+    /// written is then of no use.
+    pub fn copy_pack(
+        &mut self,
+        store: &Store,
+        id: PackId,
+        step: &mut dyn FnMut(u64) -> Result<(), BundleError>,
+    ) -> Result<(), BundleError> {
+        let path = store.pack_path(&id);
+        let mut file = fs_err::File::open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::Gone { pack: id },
+            _ => PathError::when("open", &path)(error).into(),
+        })?;
+        let bytes = file.metadata().map_err(PathError::when("stat", &path))?.len();
+        self.write(&bytes.to_le_bytes())?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut left = bytes;
+        while left > 0 {
+            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let read = file.read(&mut buffer[..room]).map_err(PathError::when("read", &path))?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&buffer[..read]);
+            self.write(&buffer[..read])?;
+            left -= read as u64;
+            step(read as u64)?;
+        }
+        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
+        if actual != id {
+            return Err(StoreError::PackHash { pack: id, actual }.into());
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), BundleError> {
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes).map_err(writing)
+    }
+
+    /// Writes the end. Returns the length of the whole.
+    ///
+    /// # Errors
+    /// [`BundleError::Stream`].
+    pub fn finish(mut self) -> Result<u64, BundleError> {
+        self.write(&[0; LENGTH_BYTES])?;
+        self.out.flush().map_err(writing)?;
+        Ok(self.bytes)
+    }
+}
+
+/// Reads a bundle front to back.
+#[derive(Debug)]
+pub struct BundleReader<R> {
+    input: R,
+    at: u64,
+    packs: usize,
+}
+
+impl<R: Read> BundleReader<R> {
+    /// Reads the head.
+    ///
+    /// # Errors
+    /// [`BundleError::Head`], [`BundleError::Cut`], [`BundleError::Stream`].
+    pub fn new(input: R) -> Result<(Self, Head), BundleError> {
+        let mut reader = Self { input, at: 0, packs: 0 };
+        let mut head = vec![0; HEADER_BYTES];
+        reader.fill(&mut head)?;
+        let extension = bundle::decode_header(&head).map_err(BundleError::Head)?;
+        head.resize(HEADER_BYTES + extension as usize, 0);
+        reader.fill(&mut head[HEADER_BYTES..])?;
+        Ok((reader, Head::decode(&head).map_err(BundleError::Head)?))
+    }
+
+    /// Where the next byte is.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The length of the pack that comes next, which must then be read whole;
+    /// `None` at the end.
+    ///
+    /// # Errors
+    /// [`BundleError`] when there is neither a pack nor the end.
+    pub fn next_pack(&mut self) -> Result<Option<u64>, BundleError> {
+        let mut length = [0; LENGTH_BYTES];
+        let at = self.at;
+        self.fill(&mut length)?;
+        let bytes = u64::from_le_bytes(length);
+        if bytes > 0 {
+            self.packs += 1;
+            return check_length(bytes, at, self.packs).map(Some);
+        }
+        match self.read(&mut [0])? {
+            0 => Ok(None),
+            _ => Err(BundleError::Trailing { at: self.at - 1 }),
+        }
+    }
+
+    /// Hands out the next `bytes`, piece by piece.
+    ///
+    /// # Errors
+    /// [`BundleError::Cut`], [`BundleError::Stream`], and those of `each`.
+    pub fn read_pack(
+        &mut self,
+        bytes: u64,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), BundleError>,
+    ) -> Result<(), BundleError> {
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut left = bytes;
+        while left > 0 {
+            let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match self.read(&mut buffer[..room])? {
+                0 => return Err(BundleError::Cut { at: self.at }),
+                read => {
+                    each(&buffer[..read])?;
+                    left -= read as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<usize, BundleError> {
+        loop {
+            match self.input.read(bytes) {
+                Ok(read) => {
+                    self.at += read as u64;
+                    return Ok(read);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(BundleError::Stream { action: "read", source }),
+            }
+        }
+    }
+
+    fn fill(&mut self, mut bytes: &mut [u8]) -> Result<(), BundleError> {
+        while !bytes.is_empty() {
+            match self.read(bytes)? {
+                0 => return Err(BundleError::Cut { at: self.at }),
+                read => bytes = &mut bytes[read..],
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_length(bytes: u64, at: u64, packs: usize) -> Result<u64, BundleError> {
+    let least = (HEADER_BYTES + TRAILER_BYTES) as u64;
+    if !(least..=limits::PACK_BYTES).contains(&bytes) {
+        return Err(BundleError::PackBytes { at, bytes });
+    }
+    if packs > limits::BUNDLE_PACKS {
+        return Err(BundleError::Packs);
+    }
+    Ok(bytes)
+}
+
+/// Where a pack lies in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its first byte.
+    pub start: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Reads the head of the bundle at `path`, and where its packs lie.
+///
+/// # Errors
+/// [`BundleError`] when it is not one, or cut off.
+pub fn read_outline(path: &Path) -> Result<(Head, Vec<Span>), BundleError> {
+    let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+    let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
+    let (reader, head) = BundleReader::new(&file)?;
+    let mut at = reader.at();
+    let mut spans = Vec::new();
+    loop {
+        let mut length = [0; LENGTH_BYTES];
+        let end = at + LENGTH_BYTES as u64;
+        if end > file_bytes {
+            return Err(BundleError::Cut { at: file_bytes });
+        }
+        file.file().read_exact_at(&mut length, at).map_err(PathError::when("read", path))?;
+        let bytes = u64::from_le_bytes(length);
+        if bytes == 0 && end == file_bytes {
+            return Ok((head, spans));
+        } else if bytes == 0 {
+            return Err(BundleError::Trailing { at: end });
+        }
+        check_length(bytes, at, spans.len() + 1)?;
+        if bytes > file_bytes - end {
+            return Err(BundleError::Cut { at: file_bytes });
+        }
+        spans.push(Span { start: end, bytes });
+        at = end + bytes;
+    }
+}

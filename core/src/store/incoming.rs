@@ -1,0 +1,297 @@
+//! What comes from elsewhere, kept apart until all of it was found right.
+//!
+//! Packs are received into a folder of their own under `tmp/`, where every
+//! object in them is checked against its id. What they amount to is checked by
+//! the operation that receives them. Only then are they adopted: moved into
+//! `objects/` as they are or, where the store has some of their objects
+//! already, copied frame by frame without those. Refused, interrupted or
+//! killed, the store is as it was; a folder that is left over is swept by a
+//! later writer.
+
+use std::{fs::File, path::PathBuf};
+
+use rayon::prelude::*;
+
+use crate::{
+    base::{
+        id::{BlobId, ObjectId, PackId},
+        io::PathError,
+        observe::Observer,
+    },
+    disk::{Disk, NewFile, scratch::unique_name},
+    format::pack::{Frame, Object, ObjectKind},
+    store::{
+        Content, Place, Store, StoreError, Writer,
+        bundle::BundleError,
+        copy::{Frames, copy_pack},
+        objects::{actual_id, content_at},
+        pack_reader::PackFile,
+        pack_writer::{Sealed, WRITEBACK_BYTES, publish},
+        sweep,
+        writer::Added,
+    },
+};
+
+/// Packs that are not yet part of a store.
+#[derive(Debug)]
+pub struct Incoming<'s> {
+    target: &'s Store,
+    own: Store,
+    dir: PathBuf,
+    packs: Vec<PackId>,
+    objects: u64,
+    raw_bytes: u64,
+    /// Says to others that the folder has an owner.
+    _lock: File,
+}
+
+impl Drop for Incoming<'_> {
+    fn drop(&mut self) {
+        let _ = fs_err::remove_dir_all(&self.dir);
+    }
+}
+
+impl<'s> Incoming<'s> {
+    /// Makes a place for what comes into `target`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the store cannot be written.
+    pub fn new(target: &'s Store, observer: &dyn Observer) -> Result<Self, StoreError> {
+        let tmp = &target.layout().tmp;
+        target.disk().create_folders(tmp)?;
+        sweep::run(tmp);
+        let dir = tmp.join(unique_name(sweep::INCOMING));
+        // Folders that need not survive, files that pass the same gate.
+        Store::create(&dir, &Disk::scratch())?;
+        let path = dir.join(sweep::LOCK);
+        let lock = File::create(&path).map_err(PathError::when("create", &path))?;
+        lock.lock().map_err(PathError::when("lock", &path))?;
+        let own = Store::open(&dir, target.disk().clone(), observer)?;
+        Ok(Self { target, own, dir, packs: Vec::new(), objects: 0, raw_bytes: 0, _lock: lock })
+    }
+
+    /// Receives a pack: `read` hands its bytes, piece by piece, to what it is
+    /// given.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`BundleError::Io`] when it cannot be written.
+    pub fn receive(
+        &mut self,
+        read: impl FnOnce(&mut Receive<'_>) -> Result<(), BundleError>,
+    ) -> Result<PackId, BundleError> {
+        let disk = self.target.disk();
+        let mut file = disk.create(&self.dir.join("tmp").join(unique_name("pack")))?;
+        let mut hasher = blake3::Hasher::new();
+        let (mut end, mut written_back) = (0, 0);
+        read(&mut |bytes| {
+            hasher.update(bytes);
+            file.write(bytes)?;
+            end += bytes.len() as u64;
+            if end - written_back >= WRITEBACK_BYTES {
+                file.start_writeback(written_back, end - written_back);
+                written_back = end;
+            }
+            Ok(())
+        })?;
+        let id = PackId::from_bytes(*hasher.finalize().as_bytes());
+        self.place(&file, id)?;
+        Ok(id)
+    }
+
+    fn place(&self, file: &NewFile, id: PackId) -> Result<(), StoreError> {
+        let path = self.own.pack_path(&id);
+        self.target.disk().replace(file.path(), &path)?;
+        file.keep();
+        Ok(())
+    }
+
+    /// Checks every object of a pack that was received, and takes it in.
+    ///
+    /// Checked: its footer, every frame, every object against its id but for
+    /// chunk lists ([`Incoming::check_lists`]), and that no object came before.
+    ///
+    /// # Errors
+    /// [`BundleError::Duplicate`], [`BundleError::Store`] with what is wrong.
+    pub fn check(&mut self, id: PackId, observer: &dyn Observer) -> Result<(), BundleError> {
+        let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+        let objects = pack.objects()?;
+        for object in &objects {
+            if self.own.locate(&object.id)?.is_some() {
+                return Err(BundleError::Duplicate { id: object.id });
+            }
+        }
+        let mut sorted: Vec<&ObjectId> = objects.iter().map(|object| &object.id).collect();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(BundleError::Duplicate { id: *pair[0] });
+        }
+        drop(sorted);
+        let mut rest = objects.as_slice();
+        let frames: Vec<(&Frame, &[Object])> = pack
+            .frames()
+            .iter()
+            .map(|frame| {
+                let (own, others) = rest.split_at(frame.objects as usize);
+                rest = others;
+                (frame, own)
+            })
+            .collect();
+        frames.par_iter().try_for_each(|(frame, objects)| {
+            if observer.cancelled() {
+                return Ok(());
+            }
+            check_frame(&pack, frame, objects)
+        })?;
+        drop(frames);
+        self.objects += objects.len() as u64;
+        self.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
+        let sealed =
+            Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes: pack.file_bytes() };
+        self.own.add_sealed(&sealed);
+        self.own.merge_segments();
+        self.packs.push(id);
+        Ok(())
+    }
+
+    /// Objects that were received, and their bytes.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.objects, self.raw_bytes)
+    }
+
+    /// What was received.
+    pub fn own(&self) -> &Store {
+        &self.own
+    }
+
+    /// The store that it is meant for.
+    pub fn target(&self) -> &'s Store {
+        self.target
+    }
+
+    /// Where an object is: among what was received, else in the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] when an index cannot be read.
+    pub fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+        match self.own.locate(id)? {
+            None => self.target.locate(id),
+            place => Ok(place),
+        }
+    }
+
+    /// An object from among what was received, else from the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is in neither, or damaged.
+    pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        match self.own.locate(id)? {
+            Some(_) => self.own.object(id, kind),
+            None => self.target.object(id, kind),
+        }
+    }
+
+    /// Hashes every content that was cut, because a chunk list is not named by
+    /// its own bytes.
+    ///
+    /// # Errors
+    /// [`StoreError`] when chunks are missing or amount to something else.
+    pub fn check_lists(&self, observer: &dyn Observer) -> Result<(), StoreError> {
+        for id in &self.packs {
+            let objects = self.own.open_pack(id)?.objects()?;
+            let lists: Vec<&Object> =
+                objects.iter().filter(|object| object.kind == ObjectKind::ChunkList).collect();
+            lists.par_iter().try_for_each(|list| self.check_list(*id, list.id, observer))?;
+        }
+        Ok(())
+    }
+
+    fn check_list(
+        &self,
+        pack: PackId,
+        id: ObjectId,
+        observer: &dyn Observer,
+    ) -> Result<(), StoreError> {
+        let place = self.own.locate(&id)?;
+        let read = |id: &ObjectId, kind| self.object(id, kind);
+        let Content::Chunks(chunks) = content_at(id, place, &read)? else {
+            return Ok(());
+        };
+        let mut hasher = blake3::Hasher::new();
+        for chunk in chunks {
+            if observer.cancelled() {
+                return Ok(());
+            }
+            let bytes = self.object(&chunk.id.object(), ObjectKind::Blob)?;
+            hasher.update(&bytes);
+            observer.advance(bytes.len() as u64, 0);
+        }
+        let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
+        if actual == id { Ok(()) } else { Err(StoreError::Damaged { pack, wanted: id, actual }) }
+    }
+
+    /// Makes what was received part of the store, durably. The caller has
+    /// found that it is complete.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the store may then have some of the objects, which
+    /// nothing refers to.
+    pub fn adopt(self, level: i32) -> Result<Added, StoreError> {
+        let writer = Writer::new(self.target, level, 1)?;
+        let mut moved = Added::default();
+        for id in &self.packs {
+            let pack = PackFile::open(&self.own.pack_path(id), *id)?;
+            let objects = pack.objects()?;
+            let mut new = Vec::with_capacity(objects.len());
+            for object in &objects {
+                new.push(!writer.contains(&object.id)?);
+            }
+            if new.iter().all(|new| *new) {
+                self.move_pack(&pack, objects, &mut moved)?;
+            } else if new.contains(&true) {
+                copy_pack(&writer, &pack, Frames::Refill, &mut |object| writer.claim(object))?;
+            }
+        }
+        // Syncs the folder, for the packs that were moved, too.
+        let added = writer.finish()?;
+        Ok(Added {
+            objects: added.objects + moved.objects,
+            raw_bytes: added.raw_bytes + moved.raw_bytes,
+            stored_bytes: added.stored_bytes + moved.stored_bytes,
+            packs: added.packs + moved.packs,
+        })
+    }
+
+    fn move_pack(
+        &self,
+        pack: &PackFile,
+        objects: Vec<Object>,
+        moved: &mut Added,
+    ) -> Result<(), StoreError> {
+        let (id, file_bytes) = (pack.id(), pack.file_bytes());
+        let from = self.own.pack_path(&id);
+        self.target.disk().sync_file(&from)?;
+        publish(self.target.disk(), &from, &self.target.pack_path(&id))?;
+        moved.objects += objects.len() as u64;
+        moved.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
+        moved.stored_bytes += file_bytes;
+        moved.packs += 1;
+        self.target.add_sealed(&Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes });
+        Ok(())
+    }
+}
+
+/// Takes the next bytes of a pack.
+pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
+
+fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object]) -> Result<(), StoreError> {
+    let raw = pack.raw(frame)?;
+    let mut offset = 0;
+    for object in objects {
+        let bytes = &raw[offset..offset + object.bytes as usize];
+        offset += object.bytes as usize;
+        if let Some(actual) = actual_id(object.kind, bytes).filter(|actual| *actual != object.id) {
+            return Err(StoreError::Damaged { pack: pack.id(), wanted: object.id, actual });
+        }
+    }
+    Ok(())
+}
