@@ -15,6 +15,7 @@ use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
     disk::{Disk, Gate, Step, Verdict},
     ops::{
+        bundle::unpack,
         commit::{self, Source},
         tidy,
     },
@@ -22,7 +23,10 @@ use snap_core::{
 };
 use snap_testkit::bytes::Corpus;
 
-use crate::scratch::{Scratch, check, copy, on_branch, open, open_gated, options, refs, temporary};
+use crate::{
+    bundle::{history, packed},
+    scratch::{Scratch, check, copy, on_branch, open, open_gated, options, refs, temporary},
+};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +215,27 @@ fn merging_packs_survives_each_step_failing() {
         Err(error) => Err(error.to_string()),
     };
     fail_each_step(&scratch, &act, &every);
+}
+
+#[test]
+fn unpacking_survives_each_step_failing() {
+    let (from, commits) = history();
+    // In one store everything is new and packs are moved, in the other some of
+    // it is there and frames are copied.
+    let bundle = packed(from.repo().store(), commits[2], &[]);
+    let act = |repo: &Repo| {
+        let outcome = unpack::run(repo.store(), &*bundle, 3, &Silent);
+        let commit = outcome.map_err(|error| error.to_string())?.commit;
+        let (name, old) = (RefName::branch("unpacked").unwrap(), None);
+        let change = Change { time: Time { secs: 1, nanos: 0 }, who: "Ann", reason: "test" };
+        let moved = repo.refs().update(&name, old, Some(commit), &change);
+        moved.map_err(|error| error.to_string())
+    };
+    let to = Scratch::new();
+    fail_each_step(&to, &act, &every);
+    to.write("large", Corpus::Random.make(3 << 20));
+    to.commit();
+    fail_each_step(&to, &act, &every);
 }
 
 #[test]

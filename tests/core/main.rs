@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bundle;
+mod bundle_hostile;
 mod concurrency;
 mod crafted;
 mod damage;

@@ -22,6 +22,7 @@ use snap_core::{
         restore,
     },
     repo::{Config, Repo, history::History, ref_name::RefKind},
+    store::Store,
 };
 use snap_testkit::compare::{self, compare};
 
@@ -120,9 +121,14 @@ pub(crate) fn commit(repo: &Repo, source: &Path, options: &commit::Options) -> O
 
 #[track_caller]
 pub(crate) fn assert_restores(repo: &Repo, id: CommitId, source: &Path, target: &Path) {
-    let commit = repo.store().commit(&id).unwrap();
+    assert_restores_from(repo.store(), id, source, target);
+}
+
+#[track_caller]
+pub(crate) fn assert_restores_from(store: &Store, id: CommitId, source: &Path, target: &Path) {
+    let commit = store.commit(&id).unwrap();
     let what = restore::What::Folder { tree: commit.tree, root: commit.root };
-    restore::run(repo.store(), &what, target, &restore::Options::default(), &Silent).unwrap();
+    restore::run(store, &what, target, &restore::Options::default(), &Silent).unwrap();
     let differences = compare(source, target, &compare::Options::default());
     assert_eq!(differences, Vec::<String>::new());
 }

@@ -13,7 +13,7 @@ use crate::scratch::{Scratch, check};
 
 /// What is made of one name.
 #[derive(Clone, Debug)]
-enum Made {
+pub(crate) enum Made {
     File(Vec<u8>, usize),
     Sparse(u64, Vec<u8>),
     Folder(Vec<(Vec<u8>, u32, Made)>),
@@ -22,7 +22,7 @@ enum Made {
     Fifo,
 }
 
-type Named = (Vec<u8>, u32, Made);
+pub(crate) type Named = (Vec<u8>, u32, Made);
 
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_filter("no name", |byte| *byte != 0 && *byte != b'/');
@@ -93,14 +93,23 @@ fn make(dir: &Path, named: &[Named], first_file: &mut Option<std::path::PathBuf>
     }
 }
 
+/// What a folder holds.
+pub(crate) fn any_tree() -> impl Strategy<Value = Vec<Named>> {
+    vec((name(), mode(), made()), 0..10)
+}
+
+/// Writes it.
+pub(crate) fn write_tree(dir: &Path, tree: &[Named]) {
+    make(dir, tree, &mut None);
+}
+
 #[test]
 fn restore_undoes_commit() {
     let config =
         ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
-    let trees = vec((name(), mode(), made()), 0..10);
-    let run = TestRunner::new(config).run(&trees, |named| {
+    let run = TestRunner::new(config).run(&any_tree(), |named| {
         let scratch = Scratch::new();
-        make(&scratch.source(), &named, &mut None);
+        write_tree(&scratch.source(), &named);
         let outcome = scratch.commit();
         prop_assert_eq!(outcome.skipped, 0);
         prop_assert_eq!(check(&scratch.repo()), Ok(1));

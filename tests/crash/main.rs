@@ -13,6 +13,7 @@ mod full_disk;
 mod interrupt;
 mod kill;
 mod kill_restore;
+mod kill_unpack;
 mod mounts;
 mod place;
 mod power_cut;

@@ -123,7 +123,7 @@ pub(crate) fn age_left_over(store: &Path) {
     let long_ago = SystemTime::now() - AGES;
     for name in left_over(store) {
         let path = store.join("tmp").join(name);
-        let file = fs_err::File::options().write(true).open(path).unwrap();
+        let file = fs_err::File::open(path).unwrap();
         file.file().set_modified(long_ago).unwrap();
     }
 }

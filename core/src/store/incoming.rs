@@ -23,8 +23,9 @@ use crate::{
     store::{
         Content, Place, Store, StoreError, Writer,
         bundle::BundleError,
+        content::content_at,
         copy::{Frames, copy_pack},
-        objects::{actual_id, content_at},
+        objects::actual_id,
         pack_reader::PackFile,
         pack_writer::{Sealed, WRITEBACK_BYTES, publish},
         sweep,

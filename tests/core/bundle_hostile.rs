@@ -1,0 +1,324 @@
+//! Bundles that were cut, changed, or made to mislead: each is refused, and
+//! the store is as it was.
+
+use std::{collections::BTreeMap, path::Path};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, PackId},
+        kind::ErrorKind,
+        limits,
+        observe::Silent,
+    },
+    format::{
+        bundle::Head,
+        chunk_list::{Piece, Pieces},
+        pack::ObjectKind,
+    },
+    ops::bundle::{Error, unpack},
+    store::{BundleError, BundleStore, StoreError},
+};
+
+use crate::{
+    bundle::packed,
+    crafted::{Body, Claim, Crafted, blob, chunk_list, commit, leaf, piece, tree},
+    scratch::{Scratch, open, temporary},
+};
+
+/// A head and the packs after it.
+pub(crate) struct Parts {
+    pub(crate) head: Head,
+    pub(crate) packs: Vec<Vec<u8>>,
+}
+
+impl Parts {
+    /// Takes a sound bundle apart.
+    pub(crate) fn of(bundle: &[u8]) -> Self {
+        let extension = snap_core::format::bundle::decode_header(&bundle[..16]).unwrap();
+        let (head, mut rest) = bundle.split_at(16 + extension as usize);
+        let mut packs = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk::<8>() {
+            let (pack, after) = after.split_at(u64::from_le_bytes(*length) as usize);
+            packs.extend((!pack.is_empty()).then(|| pack.to_vec()));
+            rest = after;
+        }
+        Self { head: Head::decode(head).unwrap(), packs }
+    }
+
+    /// A bundle of crafted objects, which claims what they are.
+    fn crafted(id: CommitId, objects: &[Claim]) -> Self {
+        let crafted = Crafted::of(objects);
+        let raw_bytes = objects.iter().map(|(_, _, bytes)| bytes.len() as u64).sum();
+        let (objects, prerequisites) = (objects.len() as u64, Vec::new());
+        let head = Head { commit: id, objects, raw_bytes, prerequisites };
+        let packs = fs_err::read_dir(crafted.store().join("objects")).unwrap();
+        let packs = packs.map(|entry| fs_err::read(entry.unwrap().path()).unwrap()).collect();
+        Self { head, packs }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.head.encode();
+        for pack in &self.packs {
+            bytes.extend_from_slice(&(pack.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(pack);
+        }
+        bytes.extend_from_slice(&[0; 8]);
+        bytes
+    }
+}
+
+/// Every file of a store with its content, but for the index and empty folders.
+fn state(store: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = walkdir::WalkDir::new(store).into_iter().map(Result::unwrap);
+    let files = files.filter(|entry| entry.file_type().is_file());
+    let read = |entry: walkdir::DirEntry| {
+        let name = entry.path().strip_prefix(store).unwrap().display().to_string();
+        (name, fs_err::read(entry.path()).unwrap())
+    };
+    files.map(read).collect()
+}
+
+/// A store to unpack into, and what it was like.
+struct Target {
+    scratch: Scratch,
+    before: BTreeMap<String, Vec<u8>>,
+}
+
+impl Target {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        scratch.write("own", "own");
+        scratch.commit();
+        let before = state(&scratch.store());
+        Self { scratch, before }
+    }
+
+    /// Unpacks what must be refused, and gives the reason.
+    #[track_caller]
+    fn refuses(&self, bundle: &[u8]) -> Error {
+        let repo = self.scratch.repo();
+        let error = unpack::run(repo.store(), bundle, 3, &Silent).unwrap_err();
+        assert_eq!(state(&self.scratch.store()), self.before, "{error}");
+        error
+    }
+}
+
+/// A small sound bundle of two commits.
+fn sound() -> (Vec<u8>, Vec<CommitId>) {
+    let from = Scratch::new();
+    from.write("a", "some text");
+    let first = from.commit().id.unwrap();
+    from.write("b/c", "more");
+    let second = from.commit().id.unwrap();
+    (packed(from.repo().store(), second, &[]), vec![first, second])
+}
+
+#[test]
+fn a_bundle_that_is_cut_anywhere_is_refused() {
+    let (bundle, _) = sound();
+    let target = Target::new();
+    let path = target.scratch.path("cut.snap");
+    for end in 0..bundle.len() {
+        let error = target.refuses(&bundle[..end]);
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{end}: {error}");
+        fs_err::write(&path, &bundle[..end]).unwrap();
+        assert!(BundleStore::open(&path, target.scratch.path(".").as_path(), &Silent).is_err());
+    }
+    let mut longer = bundle;
+    longer.push(0);
+    let error = target.refuses(&longer);
+    assert!(matches!(error, Error::Bundle(BundleError::Trailing { .. })), "{error}");
+}
+
+#[test]
+fn a_bundle_with_any_byte_changed_is_refused() {
+    let (bundle, _) = sound();
+    let target = Target::new();
+    for at in 0..bundle.len() {
+        let mut changed = bundle.clone();
+        changed[at] ^= 1 << (at % 8);
+        target.refuses(&changed);
+    }
+}
+
+#[test]
+fn a_head_that_lies_is_refused() {
+    let (bundle, commits) = sound();
+    let target = Target::new();
+    let parts = || Parts::of(&bundle);
+    assert_eq!(parts().bytes(), bundle);
+    let with = |change: &dyn Fn(&mut Head)| {
+        let mut parts = parts();
+        change(&mut parts.head);
+        target.refuses(&parts.bytes())
+    };
+    for claim in [|n: u64| n - 1, |n| n + 1, |_| 0, |_| u64::MAX] {
+        let error = with(&|head| head.objects = claim(head.objects));
+        assert!(matches!(error, Error::Bundle(BundleError::Totals { .. })), "{error}");
+        let error = with(&|head| head.raw_bytes = claim(head.raw_bytes));
+        assert!(matches!(error, Error::Bundle(BundleError::Totals { .. })), "{error}");
+    }
+    let nowhere = CommitId::from_bytes([7; 32]);
+    let error = with(&|head| head.commit = nowhere);
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    let error = with(&|head| head.prerequisites = vec![nowhere]);
+    assert!(error.to_string().contains(&nowhere.to_string()), "{error}");
+    // It is about the first commit, and the second is a stray.
+    let error = with(&|head| head.commit = commits[0]);
+    assert!(matches!(error, Error::Bundle(BundleError::Stray { .. })), "{error}");
+}
+
+#[test]
+fn a_bundle_that_hides_its_prerequisites_is_refused() {
+    let from = Scratch::new();
+    from.write("a", "some text");
+    let first = from.commit().id.unwrap();
+    from.write("b", "more");
+    let second = from.commit().id.unwrap();
+    let mut parts = Parts::of(&packed(from.repo().store(), second, &[first]));
+    parts.head.prerequisites.clear();
+    let error = Target::new().refuses(&parts.bytes());
+    let Error::Broken { source, .. } = &error else { panic!("{error}") };
+    assert!(source.to_string().ends_with("is not in the store"), "{source}");
+}
+
+#[test]
+fn an_object_that_comes_twice_is_refused() {
+    let (bundle, _) = sound();
+    let mut parts = Parts::of(&bundle);
+    parts.packs.push(parts.packs[0].clone());
+    let error = Target::new().refuses(&parts.bytes());
+    assert!(matches!(error, Error::Bundle(BundleError::Duplicate { .. })), "{error}");
+
+    let twice = blob(b"twice");
+    let (root, tree) = tree(leaf(&[(b"f", Body::File(BlobId::of(b"twice"), 5))]));
+    let (id, commit) = commit(root);
+    let parts = Parts::crafted(id, &[twice.clone(), twice, tree, commit]);
+    let error = Target::new().refuses(&parts.bytes());
+    assert!(matches!(error, Error::Bundle(BundleError::Duplicate { .. })), "{error}");
+}
+
+#[test]
+fn lengths_that_lie_are_refused_before_anything_is_made_for_them() {
+    let (bundle, _) = sound();
+    let parts = Parts::of(&bundle);
+    let target = Target::new();
+    for claim in [1, 63, limits::PACK_BYTES + 1, u64::MAX] {
+        let mut bytes = parts.head.encode();
+        bytes.extend_from_slice(&claim.to_le_bytes());
+        bytes.extend_from_slice(&parts.packs[0]);
+        let error = target.refuses(&bytes);
+        assert!(matches!(error, Error::Bundle(BundleError::PackBytes { .. })), "{error}");
+    }
+    let mut bytes = parts.head.encode();
+    bytes.extend_from_slice(&(parts.packs[0].len() as u64 + 1).to_le_bytes());
+    bytes.extend_from_slice(&parts.packs[0]);
+    bytes.extend_from_slice(&[0; 9]);
+    let error = target.refuses(&bytes);
+    assert!(matches!(error, Error::Bundle(BundleError::Pack { .. })), "{error}");
+    // A head that announces 4 GiB of prerequisites.
+    let mut bytes = parts.head.encode();
+    bytes[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(matches!(target.refuses(&bytes), Error::Bundle(BundleError::Head(_))));
+}
+
+#[test]
+fn objects_that_are_not_what_their_ids_say_are_refused() {
+    let file = |id: BlobId, size| tree(leaf(&[(b"f", Body::File(id, size))]));
+    let claims = |body: Claim, size| {
+        let (root, tree) = file(BlobId::from_object(body.0), size);
+        let (id, commit) = commit(root);
+        Parts::crafted(id, &[body, tree, commit])
+    };
+    let target = Target::new();
+    let other = (BlobId::of(b"right").object(), ObjectKind::Blob, b"wrong".to_vec());
+    let error = target.refuses(&claims(other, 5).bytes());
+    let Error::Bundle(BundleError::Pack { source, .. }) = &error else { panic!("{error}") };
+    assert!(matches!(source, StoreError::Damaged { .. }), "{source}");
+
+    // A size that is not that of the content.
+    let error = target.refuses(&claims(blob(b"right"), 6).bytes());
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+
+    // A chunk list for a content that its chunks do not amount to.
+    let whole = BlobId::of(b"another content");
+    let list = chunk_list(whole, 8, Pieces::Chunks(vec![piece(b"some"), piece(b"data")]));
+    let (root, tree) = file(whole, 8);
+    let (id, commit) = commit(root);
+    let objects = [blob(b"some"), blob(b"data"), list, tree, commit];
+    let error = target.refuses(&Parts::crafted(id, &objects).bytes());
+    assert!(matches!(error, Error::Damaged(StoreError::Damaged { .. })), "{error}");
+}
+
+#[test]
+fn what_the_commit_refers_to_must_be_there() {
+    let target = Target::new();
+    let missing = BlobId::of(b"not there");
+    let (root, tree) = tree(leaf(&[(b"f", Body::File(missing, 9))]));
+    let (id, commit) = commit(root);
+    let error = target.refuses(&Parts::crafted(id, &[tree.clone(), commit.clone()]).bytes());
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    let error = target.refuses(&Parts::crafted(id, std::slice::from_ref(&commit)).bytes());
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+
+    // A chunk that is shorter than the list says.
+    let whole = BlobId::of(b"abc");
+    let short = Piece { bytes: 4, ..piece(b"abc") };
+    let list = chunk_list(whole, 4, Pieces::Chunks(vec![short]));
+    let (root, tree) = crate::crafted::tree(leaf(&[(b"f", Body::File(whole, 4))]));
+    let (id, commit) = crate::crafted::commit(root);
+    let mut objects = vec![tree, commit, list];
+    // Under the id of the list there can be no blob, so another file has it.
+    objects.push(blob(b"abcd"));
+    target.refuses(&Parts::crafted(id, &objects).bytes());
+}
+
+#[test]
+fn trees_that_a_killed_commit_left_do_not_count_as_complete() {
+    // The store has the tree, but not what it holds.
+    let missing = BlobId::of(b"never stored");
+    let (root, tree) = tree(leaf(&[(b"f", Body::File(missing, 12))]));
+    let (id, commit) = commit(root);
+    let store = Crafted::of(&[tree]);
+    let bundle = Parts::crafted(id, &[commit]).bytes();
+    let error = unpack::run(store.repo().store(), &*bundle, 3, &Silent).unwrap_err();
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+}
+
+#[test]
+fn a_bundle_is_no_pack_and_a_pack_no_bundle() {
+    let (bundle, _) = sound();
+    let parts = Parts::of(&bundle);
+    let error = Target::new().refuses(&parts.packs[0]);
+    assert!(matches!(error, Error::Bundle(BundleError::Head(_))), "{error}");
+    let dir = temporary();
+    let path = dir.path().join("pack");
+    fs_err::write(&path, &bundle).unwrap();
+    let id = PackId::from_bytes([0; 32]);
+    assert!(snap_core::store::PackFile::open(&path, id).is_err());
+}
+
+#[test]
+fn a_damaged_store_packs_nothing_that_is_damaged() {
+    let from = Scratch::new();
+    from.write("a", "some text");
+    let id = from.commit().id.unwrap();
+    let path = fs_err::read_dir(from.store().join("objects")).unwrap().next().unwrap();
+    let path = path.unwrap().path();
+    let sound = fs_err::read(&path).unwrap();
+    for at in 0..sound.len() {
+        let mut damaged = sound.clone();
+        damaged[at] ^= 0x10;
+        fs_err::write(&path, damaged).unwrap();
+        let scratch = temporary();
+        let options = snap_core::ops::bundle::pack::Options {
+            since: Vec::new(),
+            scratch: scratch.path(),
+            level: 3,
+        };
+        let repo = open(&from.store());
+        let mut out = Vec::new();
+        let done = snap_core::ops::bundle::pack::run(repo.store(), id, &options, &mut out, &Silent);
+        assert!(done.is_err(), "byte {at}");
+    }
+}
