@@ -3,6 +3,7 @@
 
     reader.py STORE                      list the commits of HEAD
     reader.py STORE restore REF FOLDER   write a commit's files into a new folder
+    reader.py FILE.snap ...              the same of a bundle, whose HEAD is its commit
 
 It reads packs only: no index, no cache. `pip install blake3 zstandard xxhash` makes
 it check what it reads; without blake3 or xxhash it says so and trusts the bytes, and
@@ -98,20 +99,39 @@ class Reader:
         check(self.at == len(self.data), "trailing bytes")
 
 
-def read_footer(path):
+def bundle_packs(path):
+    """The commit of a bundle, and where its packs lie: pairs of start and length."""
+    with open(path, "rb") as file:
+        head = file.read(16)
+        check(head[:8] == b"SNAPPACK" and head[8:12] == b"\1\0\1\0", f"head of {path}")
+        head += file.read(struct.unpack("<I", head[12:])[0])
+        check_xxh3(head[:-8], struct.unpack("<Q", head[-8:])[0], "a bundle's head")
+        version, commit, _objects, _bytes, count = struct.unpack("<B32sQQI", head[16:69])
+        check(version == 1 and len(head) == 77 + 32 * count, "a bundle's head")
+        check(count == 0, "bundle is complete in itself")
+        packs = []
+        while length := struct.unpack("<Q", file.read(8))[0]:
+            packs.append((file.tell(), length))
+            file.seek(length, os.SEEK_CUR)
+        check(file.read(1) == b"", "end of the bundle")
+        return commit, packs
+
+
+def read_footer(path, base=0, size=None):
     """Yields (frame, objects); an object is (id, offset in the frame, length, kind)."""
     with open(path, "rb") as file:
+        file.seek(base)
         header = file.read(16)
-        size = os.fstat(file.fileno()).st_size
+        size = size or os.fstat(file.fileno()).st_size
         check(header[:8] == b"SNAPPACK", f"magic of {path}")
         version, flags, extension = struct.unpack("<HHI", header[8:])
         check(version == 1 and flags == 0, f"version of {path}")
-        file.seek(size - 48)
+        file.seek(base + size - 48)
         trailer = file.read(48)
         frames, objects, sum_frames, sum_objects, length = struct.unpack("<IIQQQ", trailer[:32])
         check(trailer[40:] == b"SNAPEND\n" and length == size, f"trailer of {path}")
         check_xxh3(trailer[:36], struct.unpack("<I", trailer[36:40])[0], "a trailer", bits=32)
-        file.seek(size - 48 - 24 * frames - 37 * objects)
+        file.seek(base + size - 48 - 24 * frames - 37 * objects)
         table, rest = file.read(24 * frames), file.read(37 * objects)
     check_xxh3(table, sum_frames, "a frame table")
     check_xxh3(rest, sum_objects, "an object table")
@@ -125,25 +145,35 @@ def read_footer(path):
             offset += lengths[number]
         number += 1
         check(offset == raw, "lengths of a frame's objects")
-        yield (path, at, stored, raw, codec, checksum), inside
+        yield (path, base + at, stored, raw, codec, checksum), inside
         at += stored
     check(at == size - 48 - 24 * frames - 37 * objects, "lengths of frames")
 
 
 class Store:
     def __init__(self, folder):
-        self.folder, self.places, self.frame = folder, {}, (None, b"")
+        self.folder, self.places, self.frame, self.head = folder, {}, (None, b""), None
+        if os.path.isfile(folder):
+            self.head, packs = bundle_packs(folder)
+            for base, size in packs:
+                self.add(read_footer(folder, base, size))
+            return
         with open(os.path.join(folder, "config.toml")) as config:
             lines = [line.split("#")[0].strip() for line in config]
         check("version = 1" in lines, "version of the store")
         objects = os.path.join(folder, "objects")
         for name in os.listdir(objects):
             if len(name) == 64:
-                for frame, inside in read_footer(os.path.join(objects, name)):
-                    for id, offset, length, kind in inside:
-                        self.places[id] = (frame, offset, length, kind)
+                self.add(read_footer(os.path.join(objects, name)))
+
+    def add(self, frames):
+        for frame, inside in frames:
+            for id, offset, length, kind in inside:
+                self.places[id] = (frame, offset, length, kind)
 
     def ref(self, name):
+        if self.head:
+            return self.head if name == "HEAD" else bytes.fromhex(name)
         for path in (name, f"refs/heads/{name}", f"refs/tags/{name}"):
             path = os.path.join(self.folder, path)
             if os.path.isfile(path):

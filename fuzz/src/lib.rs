@@ -16,6 +16,7 @@ use snap_core::{
     codec::{DEFAULT_LEVEL, Decoder, Encoder},
     disk::{Disk, table::Table},
     format::{
+        bundle::Head,
         chunk_list::{self, ChunkList},
         commit::Commit,
         pack::{self, Codec, FRAME_ENTRY_BYTES, HEADER_BYTES, TRAILER_BYTES, Trailer},
@@ -28,6 +29,7 @@ use snap_core::{
         scan::{FileKind, FileStat},
     },
     repo::{Config, RefName, Repo, ref_log, spec::Revisions},
+    store::BundleReader,
 };
 
 pub mod seeds;
@@ -36,13 +38,14 @@ pub mod seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them; each has a file in `targets/` and a folder in `fixtures/fuzz/`.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("wire", wire),
     ("tree", tree),
     ("commit", commit),
     ("chunk_list", chunk_list),
     ("pack", pack),
     ("pack_footer", pack_footer),
+    ("bundle", bundle),
     ("frame", frame),
     ("table", table),
     ("table_sealed", table_sealed),
@@ -114,6 +117,25 @@ pub fn pack(data: &[u8]) {
         let stored = &data[frame.offset as usize..][..frame.stored_bytes as usize];
         let raw = decoder.decode(frame.codec, stored, frame.raw_bytes as usize);
         assert!(raw.is_err() || raw.unwrap().len() == frame.raw_bytes as usize);
+    }
+}
+
+/// The head of a bundle, and a bundle as it comes from a pipe.
+pub fn bundle(data: &[u8]) {
+    if let Ok(head) = Head::decode(data) {
+        assert!(head.encode() == data, "{head:?} has two forms");
+    }
+    let Ok((mut reader, _)) = BundleReader::new(data) else { return };
+    while let Ok(Some(bytes)) = reader.next_pack() {
+        let mut read = 0;
+        let whole = reader.read_pack(bytes, &mut |piece| {
+            read += piece.len() as u64;
+            Ok(())
+        });
+        assert!(read <= bytes && (whole.is_err() || read == bytes));
+        if whole.is_err() {
+            break;
+        }
     }
 }
 

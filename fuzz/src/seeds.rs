@@ -10,6 +10,7 @@ use snap_core::{
     },
     codec::Encoder,
     format::{
+        bundle::Head,
         chunk_list::{ChunkList, Piece, Pieces, encode_part},
         commit::Commit,
         pack::{self, Class, Codec, Frame, Object, ObjectKind},
@@ -27,6 +28,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "commit" => vec![commit().encode()],
         "chunk_list" => chunk_lists(),
         "pack" => vec![pack()],
+        "bundle" => vec![bundle_head().encode(), bundle()],
         "pack_footer" => vec![footer()],
         "frame" => vec![frame()],
         "table" => vec![Vec::new(), vec![0; 4096]],
@@ -39,6 +41,20 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "ignore" => vec![b"*.o\n!keep.o\n/build/\ndoc/**/*.{a,b}\n[a-z]?\nsrc/build/x.o".to_vec()],
         _ => Vec::new(),
     }
+}
+
+/// The head of a bundle with prerequisites.
+fn bundle_head() -> Head {
+    let id = |byte| CommitId::from_bytes([byte; 32]);
+    let prerequisites = vec![id(1), id(2)];
+    Head { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites }
+}
+
+/// A bundle of one pack.
+fn bundle() -> Vec<u8> {
+    let pack = pack();
+    let length = (pack.len() as u64).to_le_bytes();
+    [&bundle_head().encode()[..], &length, &pack, &[0; 8]].concat()
 }
 
 /// A file's stat.

@@ -15,6 +15,7 @@ mod init;
 mod log;
 mod ls;
 mod moves;
+mod pack;
 mod reflink;
 mod restore;
 mod terminal;

@@ -14,6 +14,7 @@ use snap_core::{
         table::{Table, TableWriter},
     },
     format::{
+        bundle::Head,
         chunk_list::{ChunkList, Piece, Pieces},
         commit::Commit,
         pack::{
@@ -189,6 +190,15 @@ fn packs_have_their_golden_bytes() {
     let (table, rest) = golden[table..end].split_at(trailer.frame_table_bytes());
     assert_eq!(trailer.decode_frames(table, HEADER_BYTES as u64).unwrap(), frames);
     assert_eq!(trailer.decode_objects(rest, &frames).unwrap(), objects);
+}
+
+#[test]
+fn bundle_heads_have_their_golden_bytes() {
+    let id = |byte| CommitId::from_bytes([byte; 32]);
+    let prerequisites = vec![id(0x22), id(0x33)];
+    let head = Head { commit: id(0x11), objects: 3, raw_bytes: 4096, prerequisites };
+    assert_golden("bundle-head.hex", &head.encode());
+    assert_eq!(Head::decode(&golden("bundle-head.hex")), Ok(head));
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! `snap pack` and `snap unpack`, and bundles that are read in place.
+
+use std::process::Stdio;
+
+use crate::env::TestEnv;
+
+/// Two commits of a small project, and bundles of them: `first.snap`,
+/// `second.snap` (what the first lacks) and `both.snap`.
+fn project() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("project/notes.txt", "one\n");
+    env.write("project/src/main.rs", "fn main() {}\n");
+    env.snap_in("project", ["commit", "--reproducible", "-m", "first"]).succeeds();
+    env.write("project/notes.txt", "two\n");
+    env.snap_in("project", ["commit", "--reproducible", "-m", "second"]).succeeds();
+    let pack = |args: &[&str]| env.snap_in("project", args).succeeds();
+    pack(&["pack", "latest~1", "-o", "../first.snap"]);
+    pack(&["pack", "--since", "latest~1", "-o", "../second.snap"]);
+    pack(&["pack", "-o", "../both.snap"]);
+    fs_err::create_dir(env.path("elsewhere")).unwrap();
+    env
+}
+
+#[test]
+fn a_history_goes_through_one_file() {
+    let env = project();
+    insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "again.snap"]), @r"
+    exit: 0
+    --- stderr ---
+    Packed [SHORT ID] into again.snap: 8 objects, 1.0 KiB, 423 B of contents
+    ");
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../both.snap"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Made a store at .snap
+    Unpacked ../both.snap: 2 commits and 8 objects new, of 8 checked; 423 B of contents, stored in 946 B
+    Branch main is at [SHORT ID]
+    ");
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["log", "--oneline"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-11-21 08:00:00 +00:00 (HEAD -> main) second
+    [ID] 2026-11-21 08:00:00 +00:00 first
+    ");
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../both.snap"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Nothing in ../both.snap is new, all of it was checked
+    No branch was moved; `snap branch NAME [SHORT ID]` or --branch gives it one
+    ");
+    env.snap_in("elsewhere", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn an_update_needs_what_it_builds_on() {
+    let env = project();
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../second.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot unpack ../second.snap
+      caused by: the store lacks what the bundle builds on: commits [ID]
+    hint: unpack a bundle that has them first, or have one made without --since
+    ");
+    assert!(!env.path("elsewhere/.snap").exists());
+    env.snap_in("elsewhere", ["unpack", "../first.snap"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../second.snap", "-b", "main"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Unpacked ../second.snap: 1 commit and 3 objects new, of 3 checked; 195 B of contents, stored in 418 B
+    Branch main is at [SHORT ID]
+    ");
+    env.snap_in("elsewhere", ["restore", "latest", "out"]).succeeds();
+    assert_eq!(env.read("elsewhere/out/notes.txt"), "two\n");
+}
+
+#[test]
+fn a_branch_goes_forward_only() {
+    let env = project();
+    env.write("elsewhere/own", "own");
+    env.snap_in("elsewhere", ["commit", "-m", "own"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `main` has commits that [SHORT ID] does not follow
+    hint: its objects are in the store; --force moves the branch, another name keeps both
+    ");
+    env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "theirs"]).succeeds();
+    env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main", "--force"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["branch"]), @r"
+    exit: 0
+    --- stdout ---
+    * main   [ID] 2026-11-21 08:00:00 +00:00 second
+      theirs [ID] 2026-11-21 08:00:00 +00:00 second
+    ");
+}
+
+#[test]
+fn both_speak_json() {
+    let env = project();
+    let args = ["--json", "pack", "--since", "latest~1", "-o", "x.snap"];
+    let packed = env.snap_in("project", args).succeeds().json();
+    assert_eq!(packed[0]["type"], "packed");
+    assert_eq!(packed[0]["objects"], 3);
+    assert_eq!(packed[0]["prerequisites"].as_array().unwrap().len(), 1);
+    let unpacked = env.snap_in("elsewhere", ["--json", "unpack", "../both.snap"]);
+    let unpacked = unpacked.succeeds().json();
+    assert_eq!(unpacked[0]["type"], "unpacked");
+    assert_eq!(unpacked[0]["commits_new"], 2);
+    assert_eq!(unpacked[0]["branch"], "main");
+    assert_eq!(unpacked[0]["commit"], packed[0]["commit"]);
+}
+
+#[test]
+fn a_pipe_will_do() {
+    let env = project();
+    let mut pack = env.command("project");
+    let mut pack = pack.args(["pack", "-o", "-"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut unpack = env.command("elsewhere");
+    let unpack = unpack.args(["unpack", "-"]).stdin(pack.stdout.take().unwrap()).output().unwrap();
+    assert!(pack.wait().unwrap().success());
+    assert!(unpack.status.success(), "{}", String::from_utf8_lossy(&unpack.stderr));
+    env.snap_in("elsewhere", ["restore", "latest", "out"]).succeeds();
+    assert_eq!(env.read("elsewhere/out/src/main.rs"), "fn main() {}\n");
+}
+
+#[test]
+fn a_bundle_is_looked_into_without_a_store() {
+    let env = project();
+    insta::assert_snapshot!(env.snap(["ls", "-R", "both.snap"]), @r"
+    exit: 0
+    --- stdout ---
+    notes.txt
+    src/
+    src/main.rs
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "both.snap:src"]), @r"
+    exit: 0
+    --- stdout ---
+    main.rs
+    ");
+    insta::assert_snapshot!(env.snap(["cat", "both.snap:notes.txt"]), @r"
+    exit: 0
+    --- stdout ---
+    two
+    ");
+    env.snap(["show", "both.snap"]).succeeds();
+    env.snap(["restore", "both.snap:src", "out"]).succeeds();
+    assert_eq!(env.read("out/main.rs"), "fn main() {}\n");
+    // A name with a colon, and one without the usual ending.
+    for name in ["a:b.snap", "bundle"] {
+        fs_err::copy(env.path("both.snap"), env.path(name)).unwrap();
+        env.snap(["restore", &format!("{name}:notes.txt"), "out", "--overwrite"]).succeeds();
+        assert_eq!(env.read("out/notes.txt"), "two\n");
+    }
+    insta::assert_snapshot!(env.snap(["restore", "both.snap"]), @r"
+    exit: 2
+    --- stderr ---
+    error: a bundle has no folder to restore into: name one
+    ");
+}
+
+#[test]
+fn what_is_no_bundle_is_said_so() {
+    let env = project();
+    env.write("text.snap", "not a bundle, but long enough to be one");
+    insta::assert_snapshot!(env.snap(["ls", "text.snap"]), @r"
+    exit: 4
+    --- stderr ---
+    error: cannot use text.snap as a bundle
+      caused by: the file does not start as a bundle does
+      caused by: this is not a bundle: its magic number is wrong
+    hint: `snap pack` and `snap archive` make bundles
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "none.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no file `none.snap`, and no commit of that name
+    hint: `snap pack` makes bundles, `snap log` lists commits
+    ");
+    insta::assert_snapshot!(env.snap(["ls", "second.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot use second.snap as a bundle
+      caused by: the bundle holds only what came after [SHORT ID]
+    hint: unpack it into a store that has what it builds on (`snap unpack`)
+    ");
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../text.snap"]), @r"
+    exit: 4
+    --- stderr ---
+    error: cannot unpack ../text.snap
+      caused by: the file does not start as a bundle does
+      caused by: this is not a bundle: its magic number is wrong
+    hint: `snap pack` and `snap archive` make bundles
+    ");
+    let whole = fs_err::read(env.path("both.snap")).unwrap();
+    fs_err::write(env.path("cut.snap"), &whole[..whole.len() - 100]).unwrap();
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../cut.snap"]), @r"
+    exit: 4
+    --- stderr ---
+    error: cannot unpack ../cut.snap
+      caused by: the bundle is cut off at byte 944
+    hint: it was not copied to its end; get it again
+    ");
+    assert!(!env.path("elsewhere/.snap").exists());
+}
+
+#[test]
+fn a_file_that_is_there_stays() {
+    let env = project();
+    env.write("project/mine.snap", "mine");
+    insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "mine.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot write mine.snap
+      caused by: File exists (os error 17)
+    hint: --force replaces it
+    ");
+    assert_eq!(env.read("project/mine.snap"), "mine");
+    env.snap_in("project", ["pack", "-o", "mine.snap", "--force"]).succeeds();
+    env.snap_in("project", ["ls", "mine.snap"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "none/x.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot create a file beside none/x.snap
+      caused by: No such file or directory (os error 2)
+    ");
+    insta::assert_snapshot!(env.snap_in("project", ["--json", "pack", "-o", "-"]), @r"
+    exit: 2
+    --- stderr ---
+    error: --json and `-o -` both want stdout
+    ");
+}
+
+#[test]
+fn a_full_disk_leaves_no_half_of_a_bundle() {
+    let env = project();
+    let mut pack = env.command("project");
+    let full = fs_err::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let pack = pack.args(["pack", "-o", "-"]).stdout(full.into_parts().0).output().unwrap();
+    assert_eq!(pack.status.code(), Some(1));
+    let said = String::from_utf8(pack.stderr).unwrap();
+    assert!(said.contains("cannot pack into stdout") && said.contains("No space left"), "{said}");
+}
