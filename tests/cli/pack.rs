@@ -35,7 +35,7 @@ fn a_history_goes_through_one_file() {
     [ID]
     --- stderr ---
     Made a store at .snap
-    Unpacked ../both.snap: 2 commits and 8 objects new, of 8 checked; 423 B of contents, stored in 946 B
+    Unpacked ../both.snap: 2 commits and 8 objects new, of 8 checked; 423 B of contents, stored in 943 B
     Branch main is at [SHORT ID]
     ");
     insta::assert_snapshot!(env.snap_in("elsewhere", ["log", "--oneline"]), @r"
