@@ -9,7 +9,7 @@ use snap_core::{
         observe::Silent,
     },
     ops::{
-        bundle::{archive, pack, unpack},
+        bundle::{Error, archive, pack, unpack},
         commit::Source,
         tidy, verify,
     },
@@ -33,6 +33,12 @@ pub(crate) fn packed(store: &Store, commit: CommitId, since: &[CommitId]) -> Vec
     assert_eq!(outcome.file_bytes, out.len() as u64);
     assert_eq!(fs_err::read_dir(dir.path()).unwrap().count(), 0, "left over");
     out
+}
+
+/// Takes a bundle into a store, whose refs are not known.
+pub(crate) fn taken(store: &Store, bundle: &[u8]) -> Result<unpack::Outcome, Error> {
+    let options = unpack::Options { tips: Vec::new(), level: 3 };
+    unpack::run(store, bundle, &options, &Silent)
 }
 
 /// Lets the branch of `HEAD` stand at a commit.
@@ -86,7 +92,7 @@ fn a_bundle_brings_the_whole_history_into_another_store() {
     let bundle = packed(from.repo().store(), commits[2], &[]);
     let to = Scratch::new();
     let repo = to.repo();
-    let outcome = unpack::run(repo.store(), &*bundle, 3, &Silent).unwrap();
+    let outcome = taken(repo.store(), &bundle).unwrap();
     assert_eq!((outcome.commit, outcome.commits), (commits[2], 3));
     assert_eq!(outcome.added.objects, outcome.objects);
     point(&repo, outcome.commit);
@@ -94,7 +100,7 @@ fn a_bundle_brings_the_whole_history_into_another_store() {
     scratch::assert_restores(&repo, commits[2], &from.source(), &to.path("out"));
     assert_eq!(fs_err::read_dir(to.store().join("tmp")).unwrap().count(), 0);
 
-    let again = unpack::run(repo.store(), &*bundle, 3, &Silent).unwrap();
+    let again = taken(repo.store(), &bundle).unwrap();
     assert_eq!((again.commits, again.added.objects, again.added.packs), (0, 0, 0));
 }
 
@@ -112,7 +118,8 @@ fn with_prerequisites_it_has_only_what_is_lacking() {
     let target = to.repo();
     for (commit, since) in [(commits[0], vec![]), (commits[2], vec![commits[0]])] {
         let bundle = packed(repo.store(), commit, &since);
-        let outcome = unpack::run(target.store(), &*bundle, 3, &Silent).unwrap();
+        let options = unpack::Options { tips: since.clone(), level: 3 };
+        let outcome = unpack::run(target.store(), &*bundle, &options, &Silent).unwrap();
         assert_eq!(outcome.prerequisites, since);
     }
     point(&target, commits[2]);
@@ -139,8 +146,8 @@ fn nothing_is_handed_out_that_was_not_asked_for() {
     assert!(!ids.contains(&secret) && !ids.contains(&later));
     assert!(ids.contains(&commits[2].object()) && ids.contains(&commits[1].object()));
     let to = Scratch::new();
-    unpack::run(to.repo().store(), &*packed(repo.store(), commits[0], &[]), 3, &Silent).unwrap();
-    unpack::run(to.repo().store(), &*bundle, 3, &Silent).unwrap();
+    taken(to.repo().store(), &packed(repo.store(), commits[0], &[])).unwrap();
+    taken(to.repo().store(), &bundle).unwrap();
     point(&to.repo(), commits[2]);
     assert_sound(&to.repo());
 }
@@ -152,7 +159,7 @@ fn what_the_store_has_already_is_not_stored_again() {
     let to = Scratch::new();
     to.write("large", Corpus::Random.make(3 << 20));
     to.commit();
-    let outcome = unpack::run(to.repo().store(), &*bundle, 3, &Silent).unwrap();
+    let outcome = taken(to.repo().store(), &bundle).unwrap();
     assert!(outcome.added.raw_bytes < 1_000_000, "{:?}", outcome.added);
     assert!(outcome.added.objects < outcome.objects);
     point(&to.repo(), commits[2]);
@@ -187,7 +194,7 @@ fn an_archive_needs_no_store() {
     assert_eq!(outcome.file_bytes, out.len() as u64);
     assert_eq!(fs_err::read_dir(scratch.path()).unwrap().count(), 0, "left over");
     let to = Scratch::new();
-    unpack::run(to.repo().store(), &*out, 3, &Silent).unwrap();
+    taken(to.repo().store(), &out).unwrap();
     let id = outcome.commit.id.unwrap();
     point(&to.repo(), id);
     assert_sound(&to.repo());
@@ -206,7 +213,7 @@ fn two_may_unpack_at_once() {
         let unpack = |_| {
             let (store, bundle): (&Path, &[u8]) = (&store, &bundle);
             scope.spawn(move || {
-                unpack::run(scratch::open(store).store(), bundle, 3, &Silent).unwrap();
+                taken(scratch::open(store).store(), bundle).unwrap();
             })
         };
         let threads: Vec<_> = (0..4).map(unpack).collect();
@@ -246,7 +253,7 @@ fn any_history_survives_the_way() {
         let target = to.repo();
         for (commit, since) in [(commits[0], vec![]), (commits[1], vec![commits[0]])] {
             let bundle = packed(from.repo().store(), commit, &since);
-            unpack::run(target.store(), &*bundle, 3, &Silent).unwrap();
+            taken(target.store(), &bundle).unwrap();
         }
         point(&target, commits[1]);
         assert_sound(&target);
@@ -262,6 +269,6 @@ fn where_nothing_is_lacking_a_bundle_is_empty() {
     let repo = from.repo();
     let bundle = packed(repo.store(), commits[0], &[commits[2]]);
     assert!(ids(&bundle).is_empty());
-    let outcome = unpack::run(repo.store(), &*bundle, 3, &Silent).unwrap();
+    let outcome = taken(repo.store(), &bundle).unwrap();
     assert_eq!((outcome.objects, outcome.commits), (0, 0));
 }

@@ -15,12 +15,12 @@ use snap_core::{
         chunk_list::{Piece, Pieces},
         pack::ObjectKind,
     },
-    ops::bundle::{Error, unpack},
+    ops::bundle::Error,
     store::{BundleError, BundleStore, StoreError},
 };
 
 use crate::{
-    bundle::packed,
+    bundle::{packed, taken},
     crafted::{Body, Claim, Crafted, blob, chunk_list, commit, leaf, piece, tree},
     scratch::{Scratch, open, temporary},
 };
@@ -97,7 +97,7 @@ impl Target {
     #[track_caller]
     fn refuses(&self, bundle: &[u8]) -> Error {
         let repo = self.scratch.repo();
-        let error = unpack::run(repo.store(), bundle, 3, &Silent).unwrap_err();
+        let error = taken(repo.store(), bundle).unwrap_err();
         assert_eq!(state(&self.scratch.store()), self.before, "{error}");
         error
     }
@@ -281,7 +281,19 @@ fn trees_that_a_killed_commit_left_do_not_count_as_complete() {
     let (id, commit) = commit(root);
     let store = Crafted::of(&[tree]);
     let bundle = Parts::crafted(id, &[commit]).bytes();
-    let error = unpack::run(store.repo().store(), &*bundle, 3, &Silent).unwrap_err();
+    let error = taken(store.repo().store(), &bundle).unwrap_err();
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+}
+
+#[test]
+fn a_commit_that_lacks_something_is_no_prerequisite() {
+    // As after a power cut between two packs of an earlier bundle.
+    let (root, tree) = tree(leaf(&[(b"f", Body::File(BlobId::of(b"lost"), 4))]));
+    let (first, claim) = commit(root);
+    let store = Crafted::of(&[tree, claim]);
+    let head = Head { commit: first, objects: 0, raw_bytes: 0, prerequisites: vec![first] };
+    let bundle = Parts { head, packs: Vec::new() }.bytes();
+    let error = taken(store.repo().store(), &bundle).unwrap_err();
     assert!(matches!(error, Error::Broken { .. }), "{error}");
 }
 

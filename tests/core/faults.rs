@@ -15,7 +15,6 @@ use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
     disk::{Disk, Gate, Step, Verdict},
     ops::{
-        bundle::unpack,
         commit::{self, Source},
         tidy,
     },
@@ -24,7 +23,7 @@ use snap_core::{
 use snap_testkit::bytes::Corpus;
 
 use crate::{
-    bundle::{history, packed},
+    bundle::{history, packed, taken},
     scratch::{Scratch, check, copy, on_branch, open, open_gated, options, refs, temporary},
 };
 
@@ -224,7 +223,7 @@ fn unpacking_survives_each_step_failing() {
     // it is there and frames are copied.
     let bundle = packed(from.repo().store(), commits[2], &[]);
     let act = |repo: &Repo| {
-        let outcome = unpack::run(repo.store(), &*bundle, 3, &Silent);
+        let outcome = taken(repo.store(), &bundle);
         let commit = outcome.map_err(|error| error.to_string())?.commit;
         let (name, old) = (RefName::branch("unpacked").unwrap(), None);
         let change = Change { time: Time { secs: 1, nanos: 0 }, who: "Ann", reason: "test" };

@@ -105,7 +105,8 @@ fn at_least_one(text: &str) -> Result<NonZeroU64, &'static str> {
     text.parse().map_err(|_| "expected a number from 1 on")
 }
 
-fn all_starts(repo: &Repo) -> Result<Vec<CommitId>, CliError> {
+/// Where HEAD, branches and tags stand.
+pub(crate) fn all_starts(repo: &Repo) -> Result<Vec<CommitId>, CliError> {
     let mut starts: Vec<CommitId> = repo.refs().head_commit()?.into_iter().collect();
     for kind in [RefKind::Branch, RefKind::Tag] {
         starts.extend(repo.refs().list(kind)?.into_iter().map(|(_, id)| id));

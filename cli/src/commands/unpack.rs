@@ -12,7 +12,7 @@ use snap_core::{
     base::{id::CommitId, io::PathError},
     ops::bundle::{
         Error,
-        unpack::{self, Outcome},
+        unpack::{self, Options, Outcome},
     },
     repo::{
         Head, RefName, Repo,
@@ -23,7 +23,7 @@ use snap_core::{
 };
 
 use crate::{
-    commands::init,
+    commands::{init, log},
     context::Context,
     report::{CliError, Done},
     ui::{size, size::Size, text},
@@ -83,8 +83,9 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     let repo = cx.open_at(&store)?;
+    let options = Options { tips: log::all_starts(&repo)?, level: repo.config().compression.level };
     let progress = cx.progress();
-    let outcome = unpack::run(repo.store(), input, repo.config().compression.level, &progress)
+    let outcome = unpack::run(repo.store(), input, &options, &progress)
         .map_err(|source| CliError::Unpack { file: file.clone(), source })?;
     drop(progress);
     let moved = move_branch(args, branch, &outcome, (&repo, &file), cx)?;

@@ -129,7 +129,7 @@ pub const IGNORE_FILE_BYTES: u64 = 4 << 20;
 
 /// Decoded frames that a reader keeps: a restore reads a frame once, so this
 /// serves trees and chunk lists.
-pub const FRAME_CACHE_BYTES: usize = 24 << 20;
+pub const FRAME_CACHE_BYTES: usize = 16 << 20;
 
 /// Pack files kept open for reading.
 pub const OPEN_PACKS: usize = 256;

@@ -23,6 +23,7 @@ use crate::{
     store::{
         Content, Place, Store, StoreError, Writer,
         bundle::BundleError,
+        catalog::Catalog,
         content::content_at,
         copy::{Frames, copy_pack},
         objects::actual_id,
@@ -237,22 +238,32 @@ impl<'s> Incoming<'s> {
     /// [`StoreError`]; the store may then have some of the objects, which
     /// nothing refers to.
     pub fn adopt(self, level: i32) -> Result<Added, StoreError> {
-        let writer = Writer::new(self.target, level, 1)?;
+        // Its index is of no further use.
+        self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
+        let mut mixed = Vec::new();
         for id in &self.packs {
             let pack = PackFile::open(&self.own.pack_path(id), *id)?;
             let objects = pack.objects()?;
-            let mut new = Vec::with_capacity(objects.len());
+            let mut known = 0;
             for object in &objects {
-                new.push(!writer.contains(&object.id)?);
+                known += usize::from(self.target.locate(&object.id)?.is_some());
             }
-            if new.iter().all(|new| *new) {
+            if known == 0 {
                 self.move_pack(&pack, objects, &mut moved)?;
-            } else if new.contains(&true) {
-                copy_pack(&writer, &pack, Frames::Refill, &mut |object| writer.claim(object))?;
+            } else if known < objects.len() {
+                mixed.push(pack);
             }
         }
-        // Syncs the folder, for the packs that were moved, too.
+        if mixed.is_empty() {
+            self.target.settle()?;
+            return Ok(moved);
+        }
+        let writer = Writer::new(self.target, level, 1)?;
+        for pack in &mixed {
+            copy_pack(&writer, pack, Frames::Refill, &mut |object| writer.claim(object))?;
+        }
+        // Settles the packs that were moved, too.
         let added = writer.finish()?;
         Ok(Added {
             objects: added.objects + moved.objects,

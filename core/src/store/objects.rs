@@ -143,6 +143,13 @@ impl Store {
         Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Makes the names of all packs durable, and tidies the index.
+    pub(super) fn settle(&self) -> Result<(), StoreError> {
+        self.disk.sync_folder(&self.layout.objects)?;
+        self.merge_segments();
+        Ok(())
+    }
+
     /// Replaces the catalog by what `change` makes of it.
     pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&Catalog) -> (Catalog, T)) -> T {
         let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);

@@ -411,8 +411,7 @@ impl<'s> Writer<'s> {
         self.flush()?;
         // Also when nothing was added: what is referred to may have been
         // named by another process that has not synced the folder yet.
-        self.store.disk().sync_folder(&self.store.layout().objects)?;
-        self.store.merge_segments();
+        self.store.settle()?;
         let packs = std::mem::take(&mut *lock(&self.sealed));
         Ok((self.added(), packs))
     }

@@ -5,7 +5,7 @@
 //! store together, is checked by walking all of it. Only then does anything
 //! become part of the store.
 
-use std::io::Read;
+use std::{collections::HashSet, io::Read};
 
 use crate::{
     base::{
@@ -17,8 +17,19 @@ use crate::{
         bundle::Error,
         reach::{self, ReachError},
     },
+    repo::history::{History, Parents},
     store::{Added, BundleError, BundleReader, Incoming, Marks, Place, Store, StoreError},
 };
+
+/// Choices.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Commits that refs point at: what they reach is complete, and is not
+    /// walked again.
+    pub tips: Vec<CommitId>,
+    /// zstd level for what has to be compressed again.
+    pub level: i32,
+}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +59,7 @@ pub struct Outcome {
 pub fn run(
     store: &Store,
     input: impl Read,
-    level: i32,
+    options: &Options,
     observer: &dyn Observer,
 ) -> Result<Outcome, Error> {
     let (mut reader, head) = BundleReader::new(input)?;
@@ -80,13 +91,13 @@ pub fn run(
     }
     let (objects, raw_bytes) = incoming.totals();
     head.check_totals(objects, raw_bytes)?;
-    let commits = check_complete(&incoming, &head, observer)?;
+    let commits = check_complete(&incoming, &head, options, observer)?;
     observer.phase(Phase::Data, None);
     incoming.check_lists(observer).map_err(Error::Damaged)?;
     if observer.cancelled() {
         return Err(Error::Interrupted);
     }
-    let added = incoming.adopt(level)?;
+    let added = incoming.adopt(options.level)?;
     store.tell_repairs(observer);
     let Head { commit, prerequisites, .. } = head;
     Ok(Outcome { commit, prerequisites, objects, raw_bytes, commits, added })
@@ -105,30 +116,34 @@ fn check_prerequisites(store: &Store, head: &Head) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Prerequisites { missing }) }
 }
 
-/// Walks all that the commit refers to. Commits of the store are complete, so
-/// the walk ends at them; what else the store has may be left from something
-/// that did not come to its end, and is walked, too. Returns how many commits
-/// are new, and sees to it that everything in the bundle was reached.
+/// Walks all that the commit refers to, up to commits that refs reach. What
+/// else the store has may be left from something that did not come to its end,
+/// and is walked, too. Returns how many commits are new, and sees to it that
+/// everything in the bundle was reached.
 fn check_complete(
     incoming: &Incoming<'_>,
     head: &Head,
+    options: &Options,
     observer: &dyn Observer,
 ) -> Result<u64, Error> {
     observer.phase(Phase::Structure, None);
-    let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
+    let target = incoming.target();
+    let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(target));
+    let complete = complete_commits(target, head, options)?;
     let (mut commits, mut reached) = (0, 0);
     let mut enter = |id: &ObjectId, place: &Place| {
-        let is_known_commit =
-            place.kind == ObjectKind::Commit && incoming.target().locate(id)?.is_some();
         if incoming.own().locate(id)?.is_some() {
             let new = ours.mark(id)?;
             reached += u64::from(new);
-            commits += u64::from(new && place.kind == ObjectKind::Commit && !is_known_commit);
+            if new && place.kind == ObjectKind::Commit && target.locate(id)?.is_none() {
+                commits += 1;
+            }
             return Ok(new);
         }
-        Ok(!is_known_commit && theirs.mark(id)?)
+        Ok(!complete.contains(id) && theirs.mark(id)?)
     };
-    let walked = reach::visit(incoming, &[head.commit], &mut enter, observer);
+    let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();
+    let walked = reach::visit(incoming, &starts, &mut enter, observer);
     walked.map_err(|error| match error {
         ReachError::Interrupted => Error::Interrupted,
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
@@ -139,4 +154,18 @@ fn check_complete(
         return Err(BundleError::Stray { count: head.objects - reached }.into());
     }
     Ok(commits)
+}
+
+/// Commits that refs reach; none where the bundle builds on none.
+fn complete_commits(
+    store: &Store,
+    head: &Head,
+    options: &Options,
+) -> Result<HashSet<ObjectId>, StoreError> {
+    // A bundle of everything has what it refers to.
+    if head.prerequisites.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let history = History::new(store, &options.tips, Parents::All)?;
+    history.map(|step| step.map(|(id, _)| id.object())).collect()
 }
