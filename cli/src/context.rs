@@ -26,6 +26,7 @@ use crate::{
     args::Global,
     env::Env,
     report::{CliError, INTERRUPTED},
+    stdin::Stdin,
     ui::{Progress, Ui, time},
 };
 
@@ -118,6 +119,11 @@ impl Context {
     /// An observer that draws a bar and tells notes.
     pub(crate) fn progress(&self) -> Progress<'_> {
         Progress::new(&self.ui, self.stop.clone())
+    }
+
+    /// What comes from stdin, until Ctrl-C.
+    pub(crate) fn stdin(&self) -> Stdin {
+        Stdin::new(self.stop.clone())
     }
 
     /// The present, or what `SNAP_TIME` says it is.

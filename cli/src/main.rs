@@ -6,6 +6,7 @@ mod context;
 mod env;
 mod report;
 mod snapshot;
+mod stdin;
 mod ui;
 
 use std::process::ExitCode;

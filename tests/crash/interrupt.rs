@@ -2,8 +2,9 @@
 //! run does what this one did not.
 
 use std::{
+    io::Write,
     path::Path,
-    process::{Child, Command, Output},
+    process::{Child, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -124,4 +125,27 @@ fn an_interrupted_restore_leaves_whole_files_and_the_next_one_completes_them() {
         fs_err::remove_dir_all(&target).unwrap();
     }
     assert!(interrupted > ROUNDS / 5, "only {interrupted} restores were interrupted");
+}
+
+#[test]
+fn an_unpack_that_waits_for_its_input_can_be_interrupted() {
+    let place = folder();
+    let (store, source) = (place.path().join("store"), place.path().join("source"));
+    tree(&source);
+    well(snap(&store).arg("init"));
+    let bundle = place.path().join("all.snap");
+    well(snap(&place.path().join("from")).arg("init"));
+    well(snap(&place.path().join("from")).arg("commit").arg(&source));
+    well(snap(&place.path().join("from")).args(["pack", "-o"]).arg(&bundle));
+    let whole = fs_err::read(&bundle).unwrap();
+    for sent in [0, 10, 1000, whole.len() / 2] {
+        let mut child = snap(&store).args(["unpack", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&whole[..sent]).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        assert!(was_interrupted(&interrupt(child)));
+        drop(stdin);
+        assert_eq!(left_over(&store), [""; 0], "left over in tmp/");
+    }
+    well(snap(&store).arg("unpack").arg(&bundle));
 }

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Read, Write},
+    io::{Read, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
     let file = shown(args);
     let found = cx.find_store(Path::new("."))?;
     let input: Box<dyn Read> = if args.file == "-" {
-        Box::new(io::stdin().lock())
+        Box::new(cx.stdin())
     } else {
         let path = Path::new(&args.file);
         let broken = |source| CliError::Unpack { file: file.clone(), source };

@@ -62,33 +62,19 @@ pub fn run(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Outcome, Error> {
-    let (mut reader, head) = BundleReader::new(input)?;
+    let started = BundleReader::new(input);
+    if observer.cancelled() {
+        return Err(Error::Interrupted);
+    }
+    let (mut reader, head) = started?;
     check_prerequisites(store, &head)?;
     let mut incoming = Incoming::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
-    loop {
-        let at = reader.at();
-        let Some(bytes) = reader.next_pack()? else { break };
-        let id = incoming.receive(|take| {
-            reader.read_pack(bytes, &mut |piece| {
-                observer.advance(piece.len() as u64, 0);
-                if observer.cancelled() { Err(BundleError::Interrupted) } else { take(piece) }
-            })
-        })?;
-        incoming.check(id, observer).map_err(|error| match error {
-            BundleError::Store(source) if source.damaged_pack().is_some() => {
-                BundleError::Pack { at, source }
-            }
-            other => other,
-        })?;
-        let (objects, _) = incoming.totals();
-        if objects > head.objects {
-            break;
-        }
-        if observer.cancelled() {
-            return Err(Error::Interrupted);
-        }
+    let received = receive(&mut reader, &head, &mut incoming, observer);
+    if observer.cancelled() {
+        return Err(Error::Interrupted);
     }
+    received?;
     let (objects, raw_bytes) = incoming.totals();
     head.check_totals(objects, raw_bytes)?;
     let commits = check_complete(&incoming, &head, options, observer)?;
@@ -101,6 +87,34 @@ pub fn run(
     store.tell_repairs(observer);
     let Head { commit, prerequisites, .. } = head;
     Ok(Outcome { commit, prerequisites, objects, raw_bytes, commits, added })
+}
+
+/// Receives and checks all packs, or as many as the head says.
+fn receive(
+    reader: &mut BundleReader<impl Read>,
+    head: &Head,
+    incoming: &mut Incoming<'_>,
+    observer: &dyn Observer,
+) -> Result<(), BundleError> {
+    loop {
+        let at = reader.at();
+        let Some(bytes) = reader.next_pack()? else { return Ok(()) };
+        let id = incoming.receive(|take| {
+            reader.read_pack(bytes, &mut |piece| {
+                observer.advance(piece.len() as u64, 0);
+                if observer.cancelled() { Err(BundleError::Interrupted) } else { take(piece) }
+            })
+        })?;
+        incoming.check(id, observer).map_err(|error| match error {
+            BundleError::Store(source) if source.damaged_pack().is_some() => {
+                BundleError::Pack { at, source }
+            }
+            other => other,
+        })?;
+        if incoming.totals().0 > head.objects || observer.cancelled() {
+            return Ok(());
+        }
+    }
 }
 
 /// Whether the store has what the bundle builds on.
