@@ -53,16 +53,9 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) verbose: bool,
 
-    /// When to use colours
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value_t = When::Auto,
-        help_heading = "Global options"
-    )]
-    pub(crate) color: When,
+    /// When to use colours; else the setting `ui.color`
+    #[arg(long, global = true, value_enum, value_name = "WHEN", help_heading = "Global options")]
+    pub(crate) color: Option<When>,
 }
 
 /// The commands.

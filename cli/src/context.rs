@@ -5,7 +5,10 @@ use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use signal_hook::{
@@ -17,6 +20,7 @@ use snap_core::{
     disk::Disk,
     repo::{
         Config, Repo,
+        open::read_config_file,
         refs::Change,
         spec::{Resolved, Revisions},
     },
@@ -24,6 +28,7 @@ use snap_core::{
 
 use crate::{
     args::Global,
+    config::Settings,
     env::Env,
     report::{CliError, INTERRUPTED},
     stdin::Stdin,
@@ -35,6 +40,7 @@ use crate::{
 pub(crate) struct Context {
     ui: Ui,
     env: Env,
+    settings: Settings,
     store: Option<PathBuf>,
     named: Named,
     now: Option<Time>,
@@ -53,9 +59,10 @@ pub(crate) enum Named {
 }
 
 impl Context {
-    /// Reads the environment and catches Ctrl-C.
+    /// Reads the environment and the user's file, and catches Ctrl-C.
     pub(crate) fn new(global: &Global) -> Result<Self, CliError> {
         let env = Env::read();
+        let settings = Settings::load(&env, global)?;
         let now = env.time.as_deref().map(|text| {
             let bad = || CliError::BadTime { name: "SNAP_TIME", text: text.to_owned() };
             time::parse_exact(text).ok_or_else(bad)
@@ -71,7 +78,8 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
-        Ok(Self { ui: Ui::new(global), env, store, named, now: now.transpose()?, stop })
+        let (ui, now) = (Ui::new(global, settings.ui.color), now.transpose()?);
+        Ok(Self { ui, env, settings, store, named, now, stop })
     }
 
     /// How to talk.
@@ -82,6 +90,26 @@ impl Context {
     /// Folder for what need not survive the command.
     pub(crate) fn scratch(&self) -> &Path {
         &self.env.temp
+    }
+
+    /// The settings of the user and the environment, without those of a store.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All settings that hold for the store at `dir`.
+    pub(crate) fn settings_of(&self, dir: &Path) -> Result<Settings, CliError> {
+        Ok(self.settings.with_store(read_config_file(dir)?))
+    }
+
+    /// Whether a hook runs this command.
+    pub(crate) fn is_in_hook(&self) -> bool {
+        self.env.in_hook
+    }
+
+    /// Whether the user asked to stop.
+    pub(crate) fn cancelled(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// How the store was named.
@@ -111,9 +139,11 @@ impl Context {
         self.open_at(&self.store_dir()?)
     }
 
-    /// Opens the store at `dir`.
+    /// Opens the store at `dir`, with all settings that hold for it.
     pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
-        Ok(Repo::open(dir, Disk::default(), &self.progress())?)
+        let config = self.settings_of(dir)?.config()?;
+        let repo = Repo::open(dir, Disk::default(), &self.progress())?;
+        Ok(repo.with_config(config))
     }
 
     /// An observer that draws a bar and tells notes.
@@ -131,18 +161,18 @@ impl Context {
         self.now.unwrap_or_else(Time::now)
     }
 
-    /// Who asks: `SNAP_AUTHOR`, the store's setting, the user's name.
+    /// Who asks: the setting, else the user's name.
     pub(crate) fn author(&self, config: &Config) -> String {
-        let said = self.env.author.clone().or_else(|| config.commit.author.clone());
+        let said = config.commit.author.clone();
         said.or_else(|| self.env.user.clone()).unwrap_or_else(|| {
             let uid = rustix::process::getuid().as_raw();
             if uid == 0 { "root".to_owned() } else { format!("uid {uid}") }
         })
     }
 
-    /// Which machine: `SNAP_HOST`, the store's setting, the system's name.
+    /// Which machine: the setting, else the system's name.
     pub(crate) fn host(&self, config: &Config) -> String {
-        let said = self.env.host.clone().or_else(|| config.commit.host.clone());
+        let said = config.commit.host.clone();
         said.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
     }
 

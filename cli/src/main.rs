@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod context;
 mod env;
 mod report;

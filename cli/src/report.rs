@@ -57,8 +57,43 @@ pub(crate) enum CliError {
     #[error("{name}: `{text}` is not a time such as 2026-11-21T08:00:00Z")]
     BadTime { name: &'static str, text: String },
     /// A date that is not one.
-    #[error("`{text}` is not a date")]
+    #[error("{}", no_date(text))]
     BadDate { text: String },
+    /// The user's file of settings cannot be read or written.
+    #[error(transparent)]
+    Settings(PathError),
+    /// The user's file is to be changed, and there can be none.
+    #[error("there is no file for the user's settings")]
+    NoUserFile,
+    /// A profile that there is not.
+    #[error("there is no profile `{name}`")]
+    NoProfile { name: String, known: Vec<String> },
+    /// A `~` that stands for nothing.
+    #[error("`{path}` has a `~` that stands for no folder")]
+    NoHome { path: String },
+    /// A path of a profile that starts nowhere.
+    #[error(
+        "profile `{profile}`: `{path}` is no full path, and a bare store has no folder to start at"
+    )]
+    NoStart { profile: String, path: String },
+    /// Something that a store's file may only say if it is the user's own.
+    #[error("{origin}: {what} is refused, because somebody else may have written the file: {why}")]
+    Untrusted { origin: String, what: String, why: String },
+    /// A hook cannot be started.
+    #[error("cannot start the {name} hook")]
+    HookStart { name: &'static str, source: io::Error },
+    /// A hook failed, and nothing was committed.
+    #[error("the {name} hook failed: {how}")]
+    PreHook { name: &'static str, how: String },
+    /// A hook failed after the commit.
+    #[error("the commit stands, but the {name} hook failed: {how}")]
+    PostHook { name: &'static str, how: String },
+    /// Ctrl-C while a hook ran, before the commit.
+    #[error("interrupted in the {name} hook")]
+    PreHookInterrupted { name: &'static str },
+    /// Ctrl-C while a hook ran, after the commit.
+    #[error("interrupted in the {name} hook; the commit stands")]
+    PostHookInterrupted { name: &'static str },
     /// Options that do not go together.
     #[error("{0}")]
     Usage(&'static str),
@@ -149,7 +184,17 @@ impl CliError {
             return ErrorKind::Damaged;
         }
         match self {
-            Self::NoStore | Self::NoContent { .. } => ErrorKind::NotFound,
+            Self::NoStore | Self::NoContent { .. } | Self::NoUserFile => ErrorKind::NotFound,
+            Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::Untrusted { .. } => ErrorKind::Denied,
+            Self::HookStart { .. } | Self::PreHook { .. } | Self::PostHook { .. } => {
+                ErrorKind::Unavailable
+            }
+            Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
+                ErrorKind::Interrupted
+            }
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
             Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
@@ -168,7 +213,10 @@ impl CliError {
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),
             Self::Pack { source, .. } | Self::Unpack { source, .. } => source.kind(),
-            Self::Source(error) | Self::File(error) => error.kind(),
+            Self::Source(error) | Self::File(error) | Self::Settings(error) => match error.kind() {
+                ErrorKind::Damaged => ErrorKind::Unavailable,
+                kind => kind,
+            },
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
             Self::Verify(error) => error.kind(),
@@ -197,6 +245,13 @@ impl CliError {
             _ => return false,
         };
         output.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+fn no_date(text: &str) -> String {
+    match text.trim() {
+        "" => "a date is missing".to_owned(),
+        _ => format!("`{text}` is not a date"),
     }
 }
 

@@ -85,12 +85,13 @@ fn log_of(repo: &Repo, name: &RefName) -> Result<Vec<Line>, CliError> {
 
 /// Points `HEAD` at a branch that exists.
 fn switch(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), CliError> {
-    if repo.refs().read(name)?.is_none() {
-        return Err(RefError::Unknown { name: name.clone() }.into());
-    }
+    let unknown = || RefError::Unknown { name: name.clone() };
+    let id = repo.refs().read(name)?.ok_or_else(unknown)?;
+    // One goes away from a damaged branch as well.
+    let stood = repo.refs().head_commit().ok().flatten();
     let (old, new) = (repo.refs().head()?, Head::Branch(name.clone()));
     let reason = format!("switch: from {}", refs::shown_head(&old));
     cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&old, &new, change))?;
     cx.ui().status(format_args!("Commits go to branch {} from now on", name.short()));
-    Ok(())
+    refs::tell_change(cx, "switched", name, (Some(id), stood))
 }

@@ -52,7 +52,9 @@ pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<Done, CliError> {
 
 /// Makes a store and says so.
 pub(crate) fn make(cx: &Context, store: &Path) -> Result<(), CliError> {
-    Repo::init(store, &Disk::default(), &Config::default())?;
+    // How it is written is settled now; all else stays open to later changes.
+    let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
+    Repo::init(store, &Disk::default(), &config)?;
     let shown = text::line(store.as_os_str().as_encoded_bytes());
     cx.ui().status(format_args!("Made a store at {shown}"));
     Ok(())

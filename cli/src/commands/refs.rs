@@ -38,6 +38,19 @@ struct RefJson<'a> {
     current: bool,
 }
 
+/// A change that was made.
+#[derive(Serialize)]
+struct ChangeJson<'a> {
+    version: u32,
+    action: &'static str,
+    kind: &'static str,
+    name: &'a str,
+    /// Where it points now.
+    id: Option<String>,
+    /// Where it pointed before.
+    old: Option<String>,
+}
+
 #[derive(Serialize)]
 struct LineJson<'a> {
     version: u32,
@@ -98,7 +111,7 @@ pub(super) fn make(
         (Taken::Move, Err(RefError::Damaged { .. })) => {
             cx.with_change(repo.config(), &reason, |change| repo.refs().repair(name, id, change))?;
             cx.ui().status(format_args!("Repaired {noun} {short}, now at {id:.12}"));
-            return Ok(());
+            return tell_change(cx, "repaired", name, (Some(id), None));
         }
         (Taken::Move, old) => old?,
     };
@@ -111,7 +124,28 @@ pub(super) fn make(
         }
         None => cx.ui().status(format_args!("Made {noun} {short} at {id:.12}")),
     }
-    Ok(())
+    tell_change(cx, if old.is_some() { "moved" } else { "made" }, name, (Some(id), old))
+}
+
+/// Prints a change for programs; people have been told.
+pub(super) fn tell_change(
+    cx: &Context,
+    action: &'static str,
+    name: &RefName,
+    (id, old): (Option<CommitId>, Option<CommitId>),
+) -> Result<(), CliError> {
+    let mut out = cx.ui().out();
+    if cx.ui().is_json() {
+        out.json(&ChangeJson {
+            version: 1,
+            action,
+            kind: name.kind().noun(),
+            name: name.short(),
+            id: id.map(|id| id.to_string()),
+            old: old.map(|id| id.to_string()),
+        })?;
+    }
+    Ok(out.finish()?)
 }
 
 /// Removes a branch or tag.
@@ -128,7 +162,7 @@ pub(super) fn delete(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), Cl
     cx.ui().status(format_args!(
         "Deleted {noun} {short}; `snap {noun} {short} {old:.12}` brings it back"
     ));
-    Ok(())
+    tell_change(cx, "deleted", name, (None, Some(old)))
 }
 
 /// Prints where a branch, a tag or HEAD stood, newest change first.

@@ -5,7 +5,11 @@ use std::{error::Error, io, path::Path};
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
     ops::{bundle, commit::CommitError, list::ListError, restore::RestoreError},
-    repo::{RefError, RepoError, SpecError, config::ConfigError, path::PathInTreeError},
+    repo::{
+        RefError, RepoError, SpecError,
+        config::{ConfigError, error::Origin},
+        path::PathInTreeError,
+    },
     store::BundleError,
 };
 
@@ -51,6 +55,21 @@ fn of_cli(error: &CliError) -> Option<String> {
             "its objects are in the store; --force moves the branch, another name keeps both"
         }
         CliError::BadDate { .. } => return date(),
+        CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
+        CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",
+        CliError::NoStart { .. } => "write it from `/` or `~/` on",
+        CliError::NoProfile { known, .. } if known.is_empty() => {
+            "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
+        }
+        CliError::NoProfile { known, .. } => {
+            return Some(format!("there is `{}`", known.join("`, `")));
+        }
+        CliError::Untrusted { .. } => {
+            "read what it says; once it is your own (`chown`, `chmod go-w`) it counts, and \
+             --no-hooks commits without hooks"
+        }
+        CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
+        CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -106,9 +125,40 @@ fn of_repo(error: &RepoError) -> Option<String> {
 fn of_config(error: &ConfigError) -> Option<String> {
     let hint = match error {
         ConfigError::Newer { .. } => "a newer snap made this store; use that one or later",
-        ConfigError::Syntax { .. } => "correct that line of the file",
-        ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
+        ConfigError::Unknown { close, .. } | ConfigError::UnknownKey { close, .. }
+            if !close.is_empty() =>
+        {
+            return Some(format!("did you mean `{}`?", close.join("`, `")));
+        }
+        ConfigError::Unknown { origin: Origin::Variable(_), .. }
+        | ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
+        ConfigError::Misplaced { rule, .. } if rule.contains("user's") => {
+            "`snap config set --user KEY VALUE` writes the user's file"
+        }
+        ConfigError::FixedVersion => {
+            "a store keeps the version it was made with; `snap init` makes one of the newest"
+        }
+        ConfigError::Awkward { .. } => "change that file by hand",
+        ConfigError::NoVersion { .. } => "`version = 1` is the only one so far",
+        error => return of_setting_in_file(error),
+    };
+    Some(hint.to_owned())
+}
+
+fn of_setting_in_file(error: &ConfigError) -> Option<String> {
+    let is_user = match error {
+        ConfigError::Unknown { origin, .. }
+        | ConfigError::Value { origin, .. }
+        | ConfigError::Misplaced { origin, .. } => {
+            origin.file()?;
+            matches!(origin, Origin::User { .. })
+        }
+        ConfigError::Syntax { .. } => false,
         _ => return None,
+    };
+    let hint = match is_user {
+        true => "correct that line of the file; with SNAP_CONFIG= it is not read",
+        false => "correct that line of the file",
     };
     Some(hint.to_owned())
 }
@@ -172,7 +222,7 @@ fn of_spec(error: &SpecError) -> Option<String> {
             }
             Some(hint)
         }
-        SpecError::Date { .. } => date(),
+        SpecError::Date { .. } | SpecError::NoDate { .. } => date(),
         _ => None,
     }
 }

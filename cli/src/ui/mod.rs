@@ -13,6 +13,8 @@ pub(crate) mod time;
 use std::{
     fmt,
     io::{self, BufWriter, IsTerminal, Stdout, Write},
+    os::fd::AsFd,
+    process::Stdio,
 };
 
 use anstream::AutoStream;
@@ -64,10 +66,10 @@ pub(crate) struct Ui {
 }
 
 impl Ui {
-    /// As the global options say.
-    pub(crate) fn new(global: &Global) -> Self {
+    /// As the global options and the settings say.
+    pub(crate) fn new(global: &Global, color: When) -> Self {
         let auto = |choice| choice != anstream::ColorChoice::Never;
-        let (out, err) = match global.color {
+        let (out, err) = match color {
             When::Always => (true, true),
             When::Never => (false, false),
             When::Auto => {
@@ -124,6 +126,15 @@ impl Ui {
     /// Data for stdout, buffered; call [`Out::finish`] at the end.
     pub(crate) fn out(&self) -> Out {
         Out(BufWriter::with_capacity(64 << 10, io::stdout()))
+    }
+
+    /// Where the stdout of a command goes that is run on the way: it is talk.
+    pub(crate) fn talk_of_child(&self) -> Stdio {
+        let stderr = io::stderr().as_fd().try_clone_to_owned();
+        match self.talk {
+            Talk::Quiet => Stdio::null(),
+            _ => stderr.map_or_else(|_| Stdio::null(), Stdio::from),
+        }
     }
 
     /// An id as it is shown: short on a terminal, whole in a pipe.

@@ -2,6 +2,7 @@
 //!
 //! Everything above imports from here; this imports nothing of ours.
 
+pub mod close;
 pub mod id;
 pub mod io;
 pub mod kind;

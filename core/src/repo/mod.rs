@@ -2,7 +2,7 @@
 //!
 //! | module        | what                                                   |
 //! |---------------|--------------------------------------------------------|
-//! | [`config`]    | `config.toml` of a store                               |
+//! | [`config`]    | settings: `config.toml` of a store and of a user       |
 //! | [`open`]      | make a store, open it, find the one above a folder     |
 //! | [`ref_name`]  | names of branches and tags                             |
 //! | [`refs`]      | where they point; compare-and-swap                     |

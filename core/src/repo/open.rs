@@ -1,15 +1,19 @@
 //! Making a store, opening one, and finding the one above a folder.
 
 use std::{
-    io::{self, Read},
+    io,
     path::{Path, PathBuf},
 };
 
 use crate::{
-    base::{io::PathError, kind::ErrorKind, limits, observe::Observer},
+    base::{io::PathError, kind::ErrorKind, observe::Observer},
     disk::Disk,
     repo::{
-        config::{self, Config, ConfigError},
+        config::{
+            self, Config, ConfigError, ConfigFile, Settings,
+            file::{self, FileError},
+            layer::Whose,
+        },
         ref_name::RefName,
         refs::{Head, RefError, Refs, temporary},
     },
@@ -33,6 +37,7 @@ pub struct Repo {
     refs: Refs,
     dir: PathBuf,
     disk: Disk,
+    is_absent: bool,
 }
 
 /// Why a store could not be made or opened.
@@ -113,8 +118,7 @@ impl Repo {
         Store::create(dir, disk)?;
         let main = RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?;
         Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
-        disk.write_whole(&temporary(dir, "config"), &file, config.to_text().as_bytes())?;
-        Ok(())
+        Ok(write_config(dir, disk, &config.to_text())?)
     }
 
     /// Opens the store in `dir`. Nothing is written unless the index has to be
@@ -128,7 +132,27 @@ impl Repo {
         let refs = Refs::new(dir, disk.clone());
         refs.head()?;
         let store = Store::open(dir, disk.clone(), observer)?;
-        Ok(Self { store, config, refs, dir: dir.to_owned(), disk })
+        Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
+    }
+
+    /// A store that is not made yet: it holds nothing, and nothing can be
+    /// written to it. For asking what a first commit would come to.
+    pub fn absent(dir: &Path, disk: Disk, config: Config) -> Self {
+        let store = Store::absent(dir, disk.clone());
+        let refs = Refs::new(dir, disk.clone());
+        Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: true }
+    }
+
+    /// Whether it is not made yet.
+    pub fn is_absent(&self) -> bool {
+        self.is_absent
+    }
+
+    /// With other settings than those of the store's file alone: those that
+    /// it, its user and the environment amount to.
+    #[must_use]
+    pub fn with_config(self, config: Config) -> Self {
+        Self { config, ..self }
     }
 
     /// The store folder that belongs to `start`: `.snap` in it or in the
@@ -179,31 +203,36 @@ impl Repo {
 /// [`RepoError::NoStore`], [`RepoError::NotAStore`], [`RepoError::Config`],
 /// [`RepoError::Io`].
 pub fn read_config(dir: &Path) -> Result<Config, RepoError> {
+    Ok(Settings::default().with_store(read_config_file(dir)?.layer).config()?)
+}
+
+/// [`read_config`], with the text, where each value stands, and whose it is.
+///
+/// # Errors
+/// As [`read_config`], but values are not yet checked against each other.
+pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     let path = dir.join(config::FILE);
-    let file = match fs_err::File::open(&path) {
-        Ok(file) => file,
-        Err(_) if !dir.exists() => return Err(RepoError::NoStore { dir: dir.to_owned() }),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+    ConfigFile::read(&path, Whose::Store).map_err(|error| match error {
+        FileError::Config(error) => error.into(),
+        FileError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
+        FileError::Io(error)
+            if matches!(
+                error.source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
         {
-            return Err(RepoError::NotAStore { dir: dir.to_owned() });
+            RepoError::NotAStore { dir: dir.to_owned() }
         }
-        Err(error) => return Err(PathError::when("read", &path)(error).into()),
-    };
-    let mut text = String::new();
-    file.take(limits::CONFIG_BYTES)
-        .read_to_string(&mut text)
-        .map_err(PathError::when("read", &path))?;
-    Ok(Config::parse(&text, &path)?)
+        FileError::Io(error) => error.into(),
+    })
 }
 
 /// Writes the settings of the store in `dir` in place of those it has.
 ///
 /// # Errors
-/// [`RepoError::Io`].
-pub fn write_config(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
-    let text = config.to_text();
-    Ok(disk.write_whole(&temporary(dir, "config"), &dir.join(config::FILE), text.as_bytes())?)
+/// [`PathError`] of the first step that failed.
+pub fn write_config(dir: &Path, disk: &Disk, text: &str) -> Result<(), PathError> {
+    file::write(disk, &temporary(dir, "config"), &dir.join(config::FILE), text)
 }
 
 /// Whether `dir` is absent, empty, or what an interrupted [`Repo::init`] left.

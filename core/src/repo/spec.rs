@@ -17,6 +17,7 @@
 
 use crate::{
     base::{
+        close::close_names,
         id::{BlobId, CommitId, Prefix},
         kind::ErrorKind,
         time::Time,
@@ -110,6 +111,12 @@ pub enum SpecError {
         /// What should be one.
         date: String,
     },
+    /// There is no date behind an `@`.
+    #[error("`{text}` has no date behind the `@`")]
+    NoDate {
+        /// The revision.
+        text: String,
+    },
     /// Nothing of the form of a revision.
     #[error("`{text}` is not a revision")]
     Syntax {
@@ -136,7 +143,7 @@ impl SpecError {
             | Self::Ambiguous { .. }
             | Self::NoParent { .. }
             | Self::NoneBefore { .. } => ErrorKind::NotFound,
-            Self::Date { .. } | Self::Syntax { .. } => ErrorKind::Invalid,
+            Self::Date { .. } | Self::NoDate { .. } | Self::Syntax { .. } => ErrorKind::Invalid,
             Self::Path(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::Store(error) => error.kind(),
@@ -277,6 +284,9 @@ impl<'a> Revisions<'a> {
     }
 
     fn at_date(&self, start: CommitId, date: &str, rev: &str) -> Result<CommitId, SpecError> {
+        if date.trim().is_empty() {
+            return Err(SpecError::NoDate { text: rev.to_owned() });
+        }
         let unreadable = || SpecError::Date { date: date.to_owned() };
         let latest = (self.date)(date).ok_or_else(unreadable)?;
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
@@ -292,13 +302,8 @@ impl<'a> Revisions<'a> {
     fn unknown(&self, text: &str) -> SpecError {
         let list = |kind| self.repo.refs().list(kind).unwrap_or_default();
         let refs = list(RefKind::Branch).into_iter().chain(list(RefKind::Tag));
-        let mut close: Vec<(usize, String)> = refs
-            .map(|(name, _)| (distance(text, name.short()), name.short().to_owned()))
-            .filter(|(far, name)| *far <= 1 + name.len() / 4)
-            .collect();
-        close.sort();
-        close.truncate(3);
-        let close = close.into_iter().map(|(_, name)| name).collect();
+        let names: Vec<RefName> = refs.map(|(name, _)| name).collect();
+        let close = close_names(text, names.iter().map(RefName::short));
         SpecError::Unknown { text: text.to_owned(), close }
     }
 
@@ -350,20 +355,6 @@ fn peel<'t>(text: &'t str, suffixes: &mut Vec<Suffix<'t>>) -> Option<&'t str> {
     };
     suffixes.push(suffix);
     Some(rest)
-}
-
-/// Levenshtein distance, in bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

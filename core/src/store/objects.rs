@@ -125,6 +125,11 @@ impl Store {
         }
     }
 
+    /// A store without objects, whether or not there is anything in `dir`.
+    pub fn absent(dir: &Path, disk: Disk) -> Self {
+        Self::new(Layout::of(dir), disk, Catalog::default(), Origin::Folder)
+    }
+
     /// The folder.
     pub fn dir(&self) -> &Path {
         &self.layout.dir

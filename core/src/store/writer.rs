@@ -70,6 +70,19 @@ impl Hasher for IdHasher {
 
 type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
 
+/// Objects that a writer which only counts remembers in each of [`SHARDS`];
+/// one that was forgotten counts again when it comes again.
+const COUNTED: usize = (1 << 20) / SHARDS;
+
+/// What becomes of new objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// They are added.
+    Write,
+    /// They are counted, and nothing is written.
+    Count,
+}
+
 /// Adds objects to a store. Dropped before it is finished, the pack that is
 /// being written goes; those already sealed stay, as objects that nothing refers
 /// to yet.
@@ -83,6 +96,7 @@ pub struct Writer<'s> {
     claimed: Vec<Mutex<IdSet>>,
     sealed: Mutex<Vec<PackId>>,
     counts: [AtomicU64; 4],
+    purpose: Purpose,
 }
 
 impl std::fmt::Debug for Writer<'_> {
@@ -130,6 +144,25 @@ impl<'s> Writer<'s> {
         // Empty folders get lost when a store is copied by other means.
         store.disk().create_folders(&store.layout().tmp)?;
         sweep::run(&store.layout().tmp);
+        Self::for_purpose(store, level, lanes, Purpose::Write)
+    }
+
+    /// Starts counting what would be added to `store`; nothing is written, and
+    /// [`Added::stored_bytes`] stays 0. Of more than a million new objects, some
+    /// may be counted twice.
+    ///
+    /// # Errors
+    /// [`StoreError::Compress`] for want of memory.
+    pub fn counting(store: &'s Store, level: i32) -> Result<Self, StoreError> {
+        Self::for_purpose(store, level, 1, Purpose::Count)
+    }
+
+    fn for_purpose(
+        store: &'s Store,
+        level: i32,
+        lanes: usize,
+        purpose: Purpose,
+    ) -> Result<Self, StoreError> {
         let lane = |target| Lane::new(level, target).map_err(StoreError::Compress);
         let lanes = (0..lanes.max(1))
             .map(|_| lane(limits::SMALL_FRAME_BYTES).map(Mutex::new))
@@ -150,6 +183,7 @@ impl<'s> Writer<'s> {
             claimed: (0..SHARDS).map(|_| Mutex::default()).collect(),
             sealed: Mutex::default(),
             counts: Default::default(),
+            purpose,
         })
     }
 
@@ -181,17 +215,22 @@ impl<'s> Writer<'s> {
         Ok(lock(self.shard(id)).contains(id) || self.store.locate(id)?.is_some())
     }
 
-    /// Whether the object is new; then it is the caller's to add.
+    /// Whether the object is new and wanted; then it is the caller's to add.
     pub(super) fn claim(&self, object: &Object) -> Result<bool, StoreError> {
         if self.store.locate(&object.id)?.is_some() {
             return Ok(false);
         }
-        let new = lock(self.shard(&object.id)).insert(object.id);
+        let mut claimed = lock(self.shard(&object.id));
+        if self.purpose == Purpose::Count && claimed.len() >= COUNTED {
+            claimed.clear();
+        }
+        let new = claimed.insert(object.id);
+        drop(claimed);
         if new {
             self.counts[OBJECTS].fetch_add(1, Ordering::Relaxed);
             self.counts[RAW_BYTES].fetch_add(u64::from(object.bytes), Ordering::Relaxed);
         }
-        Ok(new)
+        Ok(new && self.purpose == Purpose::Write)
     }
 
     /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] through a lane,

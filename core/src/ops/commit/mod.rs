@@ -88,6 +88,17 @@ pub enum Unchanged {
     Commit,
 }
 
+/// Whether anything is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Run {
+    /// The commit is made.
+    #[default]
+    Real,
+    /// Everything is looked at and read as for a commit, but nothing is
+    /// written, not even what is known of files that were read.
+    Dry,
+}
+
 /// Choices.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -109,6 +120,8 @@ pub struct Options {
     pub content: Content,
     /// What to do when nothing changed.
     pub unchanged: Unchanged,
+    /// Whether anything is written.
+    pub run: Run,
     /// Threads; `None` is as many as suit the machine.
     pub jobs: Option<usize>,
 }
@@ -118,7 +131,7 @@ pub struct Options {
 pub struct Outcome {
     /// The commit; when nothing changed, the one that is there.
     pub id: Option<CommitId>,
-    /// Whether a new commit was made.
+    /// Whether a new commit was made; in a dry run, whether it would be.
     pub created: bool,
     /// Files that were not in the commit before.
     pub files_new: u64,
@@ -132,7 +145,8 @@ pub struct Outcome {
     pub changing: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
-    /// What was added to the store.
+    /// What was added to the store; in a dry run, what would be, but for the
+    /// commit itself and without `stored_bytes` and `packs`.
     pub added: Added,
     /// What is below the root.
     pub totals: Totals,
@@ -241,7 +255,7 @@ const STACK_BYTES: usize = 8 << 20;
 /// Makes a snapshot of `source` and moves the branch to it.
 ///
 /// When it returns, the snapshot survives a power cut. When it fails, the
-/// branch is where it was.
+/// branch is where it was. A dry run says what would come of it.
 ///
 /// # Errors
 /// [`CommitError`]; files that cannot be read are no error, but told to
@@ -258,7 +272,11 @@ pub fn run(
     let rules = Rules::new(options.ignore.clone(), own_place(repo))?;
     let cache = StatCache::open(&repo.dir().join("cache"), repo.disk().clone());
     let threads = options.jobs.unwrap_or_else(default_jobs);
-    let writer = Writer::new(repo.store(), repo.config().compression.level, threads)?;
+    let level = repo.config().compression.level;
+    let writer = match options.run {
+        Run::Real => Writer::new(repo.store(), level, threads)?,
+        Run::Dry => Writer::counting(repo.store(), level)?,
+    };
     let chunk = repo.config().chunk;
     let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize);
     let params = params.map_err(CommitError::Chunk)?;
@@ -281,6 +299,10 @@ pub fn run(
         ..Outcome::default()
     };
     drop(job);
+    if options.run == Run::Dry {
+        publish::preview(&base, &root, &writer, options, &mut outcome);
+        return Ok(outcome);
+    }
     publish::run(repo, base, &root, writer, options, observer, &mut outcome)?;
     repo.store().tell_repairs(observer);
     if let Err(error) = cache.save() {

@@ -11,6 +11,7 @@ use crate::{
     ops::commit::{CommitError, Options, Outcome, Root, Unchanged, make},
     repo::{
         Repo,
+        open::FIRST_BRANCH,
         ref_name::RefName,
         refs::{Change, Head, RefError},
     },
@@ -33,7 +34,10 @@ enum Target {
 impl Base {
     /// Reads where the branch stands.
     pub(super) fn read(repo: &Repo, options: &Options) -> Result<Self, CommitError> {
-        let head = repo.refs().head()?;
+        let head = match repo.is_absent() {
+            true => Head::Branch(RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?),
+            false => repo.refs().head()?,
+        };
         let target = match (&options.branch, &head) {
             (Some(branch), _) | (None, Head::Branch(branch)) => Target::Branch(branch.clone()),
             (None, Head::Detached(_)) => Target::DetachedHead,
@@ -72,6 +76,19 @@ fn same_root(before: Option<&Metadata>, now: Option<&Metadata>) -> bool {
         metadata.map(|metadata| Metadata { mtime: None, ..metadata.clone() })
     };
     without_time(before) == without_time(now)
+}
+
+/// Says what a commit would come to.
+pub(super) fn preview(
+    base: &Base,
+    root: &Root,
+    writer: &Writer<'_>,
+    options: &Options,
+    outcome: &mut Outcome,
+) {
+    outcome.created = options.unchanged == Unchanged::Commit || !base.is_same(root);
+    outcome.added = writer.added();
+    outcome.id = base.tip.as_ref().map(|(id, _)| *id).filter(|_| !outcome.created);
 }
 
 /// Adds the commit, makes everything durable, and moves the branch. When the

@@ -377,11 +377,3 @@ fn a_text_names_branches_before_tags() {
     assert_eq!(full("refs/heads/a/b"), ["refs/heads/a/b"]);
     assert!(full("HEAD").is_empty());
 }
-
-#[test]
-fn distances_are_those_of_levenshtein() {
-    assert_eq!(distance("main", "main"), 0);
-    assert_eq!(distance("mian", "main"), 2);
-    assert_eq!(distance("", "abc"), 3);
-    assert_eq!(distance("kitten", "sitting"), 3);
-}

@@ -1,0 +1,193 @@
+//! `snap commit`: make a snapshot.
+
+mod hooks;
+mod plan;
+mod tell;
+
+use std::{ffi::OsString, path::PathBuf, time::Instant};
+
+use snap_core::{
+    base::observe::{Note, Observer},
+    disk::Disk,
+    ops::{
+        commit::{self, Run},
+        tidy,
+    },
+    repo::Repo,
+};
+
+use self::{
+    hooks::Hooks,
+    plan::{Place, Plan},
+};
+use crate::{
+    commands::init,
+    context::Context,
+    report::{CliError, Done},
+    ui::size,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap commit                          the whole project you stand in
+  snap commit ~/photos -m 'June'       what a folder contains
+  snap commit src docs/plan.txt        several, each under its own path
+  pg_dump db | snap commit --stdin db.sql
+  snap commit --exclude '*.o' --exclude-caches --label ci=1234
+  snap commit --profile home           what the profile `home` says
+  snap commit --dry-run                say what it would come to
+
+What is left out: what .snapignore files say (in the syntax of .gitignore), the
+options below, the settings, and the store itself. Profiles and hooks are
+settings, see docs/configuration.md.";
+
+/// Make a snapshot
+///
+/// Without PATH the folder that holds the store is committed, from wherever in
+/// it you are. The id of the snapshot is printed when it is safe on the disk.
+/// Where there is no store yet, `.snap` is made in the folder that is committed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CommitArgs {
+    /// Folder whose content is the snapshot; or several paths
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// What the snapshot is for; given again, it adds a paragraph
+    #[arg(short, long, value_name = "TEXT")]
+    message: Vec<String>,
+
+    /// Label that goes with the snapshot; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+
+    /// Profile whose paths, excludes and labels count besides those given here
+    #[arg(short, long, value_name = "NAME")]
+    profile: Option<String>,
+
+    /// Branch to commit onto, made when it is missing; else the current one
+    #[arg(short, long)]
+    branch: Option<String>,
+
+    /// Commit what comes from stdin, as a file of this name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "profile"])]
+    stdin: Option<OsString>,
+
+    /// Keep neither owners nor times, so that equal content has equal ids
+    #[arg(long)]
+    reproducible: bool,
+
+    /// Make a commit even if nothing changed
+    #[arg(long)]
+    allow_empty: bool,
+
+    /// Who commits; else the setting, your user name
+    #[arg(long, value_name = "NAME")]
+    author: Option<String>,
+
+    /// Name of the machine; else the setting, the system's
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Time of the commit, such as 2026-11-21T08:00:00Z; for imports
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+
+    /// Look at everything, but write nothing; say what the commit would be
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Run neither of the commands that the settings say
+    #[arg(long)]
+    no_hooks: bool,
+
+    #[command(flatten)]
+    leave_out: LeaveOut,
+}
+
+/// What is left out.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Leaving out")]
+struct LeaveOut {
+    /// Pattern of what to leave out, as in .gitignore; may be repeated
+    #[arg(short, long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// File with such patterns, one a line
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
+
+    /// Leave out folders with a CACHEDIR.TAG
+    #[arg(long)]
+    exclude_caches: bool,
+
+    /// Leave out files larger than this, such as 100MiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    exclude_larger_than: Option<u64>,
+
+    /// Stay on the file system of the folder that is committed
+    #[arg(long)]
+    one_file_system: bool,
+
+    /// Honour .gitignore files, too
+    #[arg(long)]
+    gitignore: bool,
+}
+
+pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
+    let start = Instant::now();
+    let (store, is_there) = match plan::place(args, cx)? {
+        Place::There(store) => (store, true),
+        Place::ToBeMade(store) => (store, false),
+    };
+    if !is_there && !args.dry_run {
+        init::make(cx, &store)?;
+    }
+    let settings = match is_there || !args.dry_run {
+        true => cx.settings_of(&store)?,
+        false => cx.settings().clone(),
+    };
+    let plan = Plan::new(args, &settings, store)?;
+    // What is wrong with the options is said before anything runs.
+    let mut options = plan.options(args, &settings.config()?, cx)?;
+    let hooks = Hooks::find(args, (&plan, &settings), cx)?;
+    let before = Instant::now();
+    hooks.before(cx)?;
+    // How long a hook takes is its own affair.
+    let start = start + before.elapsed();
+
+    let repo = match is_there || !args.dry_run {
+        true => cx.open_at(&plan.store)?,
+        false => Repo::absent(&plan.store, Disk::default(), settings.config()?),
+    };
+    if args.time.is_none() {
+        options.time = Some(cx.now());
+    }
+    let progress = cx.progress();
+    let outcome = commit::run(&repo, plan.source(args, cx)?, &options, &progress)?;
+    progress.clear();
+    let done = if outcome.skipped > 0 { Done::Skipped } else { Done::Well };
+    if options.run == Run::Dry {
+        tell::dry(&outcome, &repo, start.elapsed(), cx)?;
+        return Ok(done);
+    }
+    let told = tell::id(&outcome, &repo, cx);
+    if outcome.created
+        && let Err(error) = tidy::run(&repo, &progress)
+    {
+        progress.note(Note::TidyFailed { error: &error });
+    }
+    drop(progress);
+    tell::summary(&outcome, &repo, start.elapsed(), cx)?;
+    hooks.after(&outcome, &repo, cx)?;
+    // Whether or not anybody reads the id, the snapshot is made.
+    told.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;
+    Ok(done)
+}
+
+fn label(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE"),
+    }
+}

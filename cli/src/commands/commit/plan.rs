@@ -1,0 +1,225 @@
+//! What is committed, where to, and what is left out: options and profile
+//! together. Lists of the two are joined; of single values the option counts.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::{io::PathError, name::EntryName},
+    local::ignore,
+    ops::commit::{self, Content, NamedPath, Run, Source, Unchanged},
+    repo::{Config, RefName, open::STORE_FOLDER},
+};
+
+use crate::{
+    commands::commit::{CommitArgs, LeaveOut},
+    config::{Profile, Settings},
+    context::{Context, Named},
+    report::CliError,
+    ui::time,
+};
+
+/// Where a commit goes.
+pub(super) enum Place {
+    /// To the store that was named, or that is there.
+    There(PathBuf),
+    /// There is none yet; it would be made here.
+    ToBeMade(PathBuf),
+}
+
+/// What is asked for.
+pub(super) struct Plan {
+    pub(super) store: PathBuf,
+    pub(super) branch: Option<String>,
+    profile: Profile,
+    /// Those of the profile, then those of the command line.
+    paths: Vec<PathBuf>,
+    /// The folder that `.snap` is in.
+    project: Option<PathBuf>,
+}
+
+/// Finds the store. A profile that the store's file alone has is not known
+/// yet; it cannot say which store.
+pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> {
+    let settings = cx.settings();
+    let profile = match &args.profile {
+        Some(name) => settings.find_profile(name)?,
+        None => None,
+    };
+    let mut paths = Vec::new();
+    if let Some(profile) = &profile {
+        if let (Named::Nowhere, Some(store)) = (cx.named(), &profile.store) {
+            return Ok(Place::There(settings.expand(store)?));
+        }
+        for path in &profile.paths {
+            paths.push(settings.expand(path)?);
+        }
+    }
+    paths.extend(args.paths.iter().cloned());
+    let here = Path::new(".");
+    let top = match paths.as_slice() {
+        [one] if one.is_dir() => one,
+        _ => here,
+    };
+    if let Some(store) = cx.find_store(top)? {
+        return Ok(Place::There(store));
+    }
+    if let (Some(name), None) = (&args.profile, &profile) {
+        settings.profile(name)?;
+    }
+    // Nothing is made for what cannot be committed anyway.
+    for path in &paths {
+        path.symlink_metadata()
+            .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
+    }
+    Ok(Place::ToBeMade(match top == here {
+        true => PathBuf::from(STORE_FOLDER),
+        false => top.join(STORE_FOLDER),
+    }))
+}
+
+impl Plan {
+    /// Joins options and profile.
+    pub(super) fn new(
+        args: &CommitArgs,
+        settings: &Settings,
+        store: PathBuf,
+    ) -> Result<Self, CliError> {
+        let name = args.profile.as_deref();
+        let profile = name.map(|name| settings.profile(name)).transpose()?.unwrap_or_default();
+        let project = store.parent().filter(|_| store.ends_with(STORE_FOLDER));
+        let project = project.map(|parent| match parent.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => parent.to_owned(),
+        });
+        let mut plan = Self {
+            branch: args.branch.clone().or_else(|| profile.branch.clone()),
+            store,
+            profile,
+            paths: Vec::new(),
+            project,
+        };
+        for text in &plan.profile.paths {
+            let path = settings.expand(text)?;
+            if path.is_relative() && plan.project.is_none() {
+                let profile = name.unwrap_or_default().to_owned();
+                return Err(CliError::NoStart { profile, path: text.clone() });
+            }
+            plan.paths.push(path);
+        }
+        Ok(plan)
+    }
+
+    /// What is read.
+    pub(super) fn source(
+        &self,
+        args: &CommitArgs,
+        cx: &Context,
+    ) -> Result<Source<'static>, CliError> {
+        if let Some(name) = &args.stdin {
+            let bad = |source| CliError::StdinName { source };
+            let name = EntryName::new(name.as_bytes()).map_err(bad)?;
+            return Ok(Source::Stream { name, reader: Box::new(io::stdin()) });
+        }
+        let project = self.project.as_deref().unwrap_or(Path::new("."));
+        // Relative ones of a profile start at the project, wherever one is.
+        let of_profile = self.paths.iter().map(|path| (project.join(path), path));
+        let said: Vec<(PathBuf, &PathBuf)> =
+            of_profile.chain(args.paths.iter().map(|path| (path.clone(), path))).collect();
+        match said.as_slice() {
+            [] => Ok(Source::Folder(match (cx.named(), &self.profile.store) {
+                (Named::Nowhere, None) => project.to_owned(),
+                _ => PathBuf::from("."),
+            })),
+            [(one, _)] if one.is_dir() => Ok(Source::Folder(one.clone())),
+            several => {
+                let named = several.iter().map(|(path, shown)| named(path.clone(), shown));
+                Ok(Source::Paths(named.collect::<Result<_, _>>()?))
+            }
+        }
+    }
+
+    /// How it is committed.
+    pub(super) fn options(
+        &self,
+        args: &CommitArgs,
+        config: &Config,
+        cx: &Context,
+    ) -> Result<commit::Options, CliError> {
+        let time = args.time.as_deref().map(|text| {
+            let bad = || CliError::BadTime { name: "--time", text: text.to_owned() };
+            time::parse_exact(text).ok_or_else(bad)
+        });
+        let mut said = BTreeMap::new();
+        for (key, value) in &args.labels {
+            if said.insert(key.clone(), value.clone()).is_some() {
+                return Err(CliError::LabelTwice { key: key.clone() });
+            }
+        }
+        let mut labels = self.profile.labels.clone();
+        labels.extend(said);
+        let message = match args.message.is_empty() {
+            true => self.profile.message.clone().unwrap_or_default(),
+            false => args.message.join("\n\n"),
+        };
+        Ok(commit::Options {
+            branch: self.branch.as_deref().map(RefName::branch).transpose()?,
+            message,
+            labels,
+            author: args.author.clone().unwrap_or_else(|| cx.author(config)),
+            host: args.host.clone().unwrap_or_else(|| cx.host(config)),
+            time: Some(time.transpose()?.unwrap_or_else(|| cx.now())),
+            ignore: self.ignore(&args.leave_out, config)?,
+            content: if args.reproducible { Content::Reproducible } else { Content::Complete },
+            unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
+            run: if args.dry_run { Run::Dry } else { Run::Real },
+            jobs: None,
+        })
+    }
+
+    fn ignore(&self, args: &LeaveOut, config: &Config) -> Result<ignore::Options, CliError> {
+        let profile = &self.profile;
+        let mut patterns = config.commit.exclude.clone();
+        patterns.extend(profile.exclude.iter().cloned());
+        for file in &args.exclude_from {
+            // What failed and where is said by the error around it.
+            let text = std::fs::read_to_string(file);
+            let text =
+                text.map_err(|error| CliError::Source(PathError::when("read", file)(error)))?;
+            patterns.extend(text.lines().map(str::to_owned));
+        }
+        patterns.extend(args.exclude.iter().cloned());
+        let or = |option: bool, of_profile: Option<bool>, setting: bool| {
+            option || of_profile.unwrap_or(setting)
+        };
+        Ok(ignore::Options {
+            patterns,
+            gitignore: or(args.gitignore, profile.gitignore, config.commit.gitignore),
+            cache_folders: or(
+                args.exclude_caches,
+                profile.exclude_caches,
+                config.commit.exclude_caches,
+            ),
+            larger_than_bytes: args.exclude_larger_than,
+            one_file_system: args.one_file_system || profile.one_file_system,
+        })
+    }
+}
+
+/// A path with its place in the snapshot: as it was written, without a leading
+/// `/`.
+fn named(path: PathBuf, written: &Path) -> Result<NamedPath, CliError> {
+    let no_place = || CliError::NoPlace { path: written.display().to_string() };
+    let bytes = written.as_os_str().as_bytes();
+    let parts = bytes.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".");
+    let inside =
+        parts.map(EntryName::new).collect::<Result<Vec<_>, _>>().map_err(|_| no_place())?;
+    if inside.is_empty() {
+        return Err(no_place());
+    }
+    Ok(NamedPath { path, inside })
+}

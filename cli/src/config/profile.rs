@@ -1,0 +1,90 @@
+//! Profiles: what is committed again and again, under a name.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use snap_core::repo::config::{
+    error::Origin,
+    key::{KeyPath, Value},
+};
+
+use crate::{config::Settings, report::CliError};
+
+/// What one profile says.
+#[derive(Debug, Default)]
+pub(crate) struct Profile {
+    /// What is committed, as it was written.
+    pub(crate) paths: Vec<String>,
+    /// Patterns of what is left out, besides those of the settings.
+    pub(crate) exclude: Vec<String>,
+    /// In place of `commit.exclude_caches`.
+    pub(crate) exclude_caches: Option<bool>,
+    /// In place of `commit.gitignore`.
+    pub(crate) gitignore: Option<bool>,
+    /// Stay on the file system of each folder.
+    pub(crate) one_file_system: bool,
+    /// Labels of the commit.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Branch to commit onto.
+    pub(crate) branch: Option<String>,
+    /// Message of the commit.
+    pub(crate) message: Option<String>,
+    /// Store to commit to, as it was written.
+    pub(crate) store: Option<String>,
+}
+
+impl Settings {
+    /// The profile of this name, if there is one. The store's file must be the
+    /// user's own where it has a part in it: it says what is read, and a store
+    /// that others write to could ask for what they should not see.
+    pub(crate) fn find_profile(&self, name: &str) -> Result<Option<Profile>, CliError> {
+        if !self.merged.profiles().contains_key(name) {
+            return Ok(None);
+        }
+        let key = |part: &str| KeyPath::new(["profile", name, part]);
+        let section = KeyPath::new(["profile", name]);
+        let mut labels = BTreeMap::new();
+        for (path, said) in self.merged.all() {
+            if !path.is_in(&section) {
+                continue;
+            }
+            if let Some((_, origin @ Origin::Store { .. })) = &said {
+                self.check_trust(origin, &format!("profile `{name}`"))?;
+            }
+            if let ([_, _, part, label], Some((Value::Text(text), _))) = (path.parts(), said)
+                && part == "labels"
+            {
+                labels.insert(label.clone(), text);
+            }
+        }
+        Ok(Some(Profile {
+            paths: self.merged.list(&key("paths")),
+            exclude: self.merged.list(&key("exclude")),
+            exclude_caches: self.merged.flag(&key("exclude_caches")),
+            gitignore: self.merged.flag(&key("gitignore")),
+            one_file_system: self.merged.flag(&key("one_file_system")).unwrap_or(false),
+            labels,
+            branch: self.merged.text(&key("branch")),
+            message: self.merged.text(&key("message")),
+            store: self.merged.text(&key("store")),
+        }))
+    }
+
+    /// The profile of this name.
+    pub(crate) fn profile(&self, name: &str) -> Result<Profile, CliError> {
+        self.find_profile(name)?.ok_or_else(|| {
+            let known = self.merged.profiles().into_keys().map(str::to_owned).collect();
+            CliError::NoProfile { name: name.to_owned(), known }
+        })
+    }
+
+    /// A path with `~` in place of the home folder.
+    pub(crate) fn expand(&self, text: &str) -> Result<PathBuf, CliError> {
+        let Some(rest) = text.strip_prefix('~') else { return Ok(PathBuf::from(text)) };
+        let no_home = || CliError::NoHome { path: text.to_owned() };
+        match (rest.strip_prefix('/'), rest.is_empty()) {
+            (Some(below), _) => Ok(self.home.as_ref().ok_or_else(no_home)?.join(below)),
+            (None, true) => self.home.clone().ok_or_else(no_home),
+            (None, false) => Err(no_home()),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+use snap_core::repo::config::key::{KEYS, Kind, Scope};
+
+use super::variables::variable;
+
+const DOC: &str = include_str!("../../../docs/configuration.md");
+
+/// The rows of the tables of settings: name, type, default, variable, file.
+fn rows() -> Vec<Vec<String>> {
+    let cells = |line: &str| {
+        let cells = line.trim_matches('|').split('|').take(5);
+        cells.map(|cell| cell.trim().replace('`', "")).collect()
+    };
+    DOC.lines().filter(|line| line.starts_with("| `") && line.contains('.')).map(cells).collect()
+}
+
+fn type_of(kind: Kind) -> String {
+    match kind {
+        Kind::Flag => "flag".to_owned(),
+        Kind::Number { .. } => "number".to_owned(),
+        Kind::Text => "text".to_owned(),
+        Kind::List => "list".to_owned(),
+        Kind::Choice(words) => words.join(", "),
+        Kind::Command => "command".to_owned(),
+        Kind::CommandOrNone => "command, false".to_owned(),
+    }
+}
+
+#[test]
+fn the_document_has_every_setting_as_the_code_has_it() {
+    let expected: Vec<Vec<String>> = KEYS
+        .iter()
+        .filter(|key| key.name != "version")
+        .map(|key| {
+            let default = (key.default)().map_or_else(String::new, |value| value.to_string());
+            vec![
+                key.name.replace('*', "NAME"),
+                type_of(key.kind),
+                default,
+                variable(key).unwrap_or_default(),
+                match key.scope {
+                    Scope::Any => "user, store",
+                    Scope::Store => "store",
+                    Scope::User => "user",
+                }
+                .to_owned(),
+            ]
+        })
+        .collect();
+    let found = rows();
+    for row in &expected {
+        let line = row.join(" | ");
+        assert!(found.contains(row), "docs/configuration.md lacks: {line}");
+    }
+    let extra: Vec<_> = found.iter().filter(|row| !expected.contains(row)).collect();
+    assert!(extra.is_empty(), "docs/configuration.md has what the code has not: {extra:?}");
+}

@@ -1,0 +1,83 @@
+//! The user's file of settings: where it is, reading and writing it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::io::PathError,
+    disk::Disk,
+    repo::config::{
+        ConfigFile, FILE,
+        file::{self, FileError},
+        layer::{Layer, Whose},
+    },
+};
+
+use crate::{env::Env, report::CliError};
+
+/// Where the user's file is, whether or not there is one.
+///
+/// `SNAP_CONFIG` names it, or says with nothing that there is none; else it is
+/// `snap/config.toml` where the user keeps settings.
+pub(super) fn path(env: &Env) -> Option<PathBuf> {
+    match &env.config {
+        Some(named) if named.as_os_str().is_empty() || named == Path::new("/dev/null") => None,
+        Some(named) => Some(named.clone()),
+        None => env.config_home.as_ref().map(|folder| folder.join("snap").join(FILE)),
+    }
+}
+
+/// What it says; nothing when it is not there. One in the user's own folders
+/// that may not be read, as after a change of user, counts as not there.
+pub(super) fn read(env: &Env) -> Result<Layer, CliError> {
+    let Some(path) = path(env) else { return Ok(Layer::default()) };
+    let is_named = env.config.is_some();
+    match ConfigFile::read(&path, Whose::User) {
+        Ok(file) => Ok(file.layer),
+        Err(FileError::Io(error)) if is_absent(error.source.kind(), is_named) => {
+            Ok(Layer::default())
+        }
+        Err(FileError::Io(error)) => Err(CliError::Settings(error)),
+        Err(FileError::Config(error)) => Err(error.into()),
+        Err(error) => Err(CliError::Settings(PathError {
+            action: "read",
+            path,
+            source: io::Error::other(error),
+        })),
+    }
+}
+
+fn is_absent(kind: io::ErrorKind, is_named: bool) -> bool {
+    match kind {
+        io::ErrorKind::NotFound => true,
+        io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied => !is_named,
+        _ => false,
+    }
+}
+
+/// Its text, to be changed; empty when it is not there.
+pub(crate) fn text(path: &Path) -> Result<String, CliError> {
+    match fs_err::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        other => other.map_err(|error| CliError::Settings(PathError::when("read", path)(error))),
+    }
+}
+
+/// Writes it whole, durably; makes the folders that it needs. Where the name
+/// is a link, what it leads to is written.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    let disk = Disk::default();
+    let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if real.exists() && !real.is_file() {
+        let source = io::Error::other("it is not a regular file");
+        return Err(CliError::Settings(PathError { action: "write", path: real, source }));
+    }
+    if let Some(folder) = real.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        disk.create_folders(folder).map_err(CliError::Settings)?;
+    }
+    let mut temporary = real.clone().into_os_string();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    file::write(&disk, Path::new(&temporary), &real, text).map_err(CliError::Settings)
+}

@@ -1,0 +1,227 @@
+//! Changing one setting in the text of a file; all else stays as it is, the
+//! comments, the order and the spaces.
+
+use std::path::Path;
+
+use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike};
+
+use crate::repo::config::{
+    error::{ConfigError, Origin},
+    key::{KeyPath, Value},
+    layer::{Layer, Whose, misplaced, syntax},
+    settings::Settings,
+};
+
+/// A file of settings whose text is to be changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Edit<'t> {
+    /// What it says now.
+    pub text: &'t str,
+    /// Where it is; for errors.
+    pub path: &'t Path,
+    /// Whose it is.
+    pub whose: Whose,
+}
+
+impl Edit<'_> {
+    /// The text with a setting changed or added. A commented-out setting of
+    /// this name, as a new store has them, gives way to it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when there is no such setting, it has no place in this
+    /// file, or the file would not be usable with it.
+    pub fn set(&self, key: &KeyPath, value: &str) -> Result<String, ConfigError> {
+        let value = self.check(key, value)?;
+        let mut document = self.document()?;
+        let holds = |text: &String| {
+            let layer = Layer::parse(text, self.path, self.whose).ok();
+            layer.is_some_and(|layer| layer.get(key).is_some_and(|(found, _)| *found == value))
+        };
+        let in_place = replace(&mut document, key, &value).then(|| document.to_string());
+        let changed = in_place
+            .or_else(|| uncomment(self.text, key, &value).filter(holds))
+            .or_else(|| add(&mut document, key, &value).map(|()| document.to_string()));
+        let text = changed.ok_or_else(|| self.awkward(key))?;
+        self.reread(&text)?;
+        if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
+    }
+
+    /// The text without a setting, or without a whole section; `None` when it
+    /// says nothing about it. Comments above a setting stay.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when there is no such setting, or the file would not be
+    /// usable without it.
+    pub fn unset(&self, key: &KeyPath) -> Result<Option<String>, ConfigError> {
+        if key.key().is_none() && !key.is_section() {
+            return Err(unknown(key));
+        }
+        if key.key().is_some_and(|key| key.name == "version") {
+            return Err(ConfigError::FixedVersion);
+        }
+        let spans = Document::parse(self.text).map_err(|e| syntax(&e, self.text, self.path))?;
+        let Some((parent, item)) = find(spans.as_table(), key) else { return Ok(None) };
+        let leaf = key.parts().last().map_or("", String::as_str);
+        let text = match (item.as_value(), parent.key(leaf).and_then(toml_edit::Key::span)) {
+            (Some(value), Some(span)) if parent.is_table && !value.is_inline_table() => {
+                let end = value.span().map_or(span.end, |span| span.end);
+                without_lines(self.text, span.start, end)
+            }
+            _ => {
+                let mut document = self.document()?;
+                let removed = parent_of(&mut document, key).and_then(|table| table.remove(leaf));
+                removed.ok_or_else(|| self.awkward(key))?;
+                document.to_string()
+            }
+        };
+        let left = self.reread(&text)?;
+        if left.values().any(|(path, _)| path.is_in(key)) {
+            return Err(self.awkward(key));
+        }
+        Ok(Some(text))
+    }
+
+    /// The value, if it may stand here.
+    fn check(&self, path: &KeyPath, text: &str) -> Result<Value, ConfigError> {
+        let key = path.key().ok_or_else(|| unknown(path))?;
+        if key.name == "version" {
+            return Err(ConfigError::FixedVersion);
+        }
+        let origin = Origin::Argument;
+        if let Some(rule) = misplaced(path, key.scope, self.whose) {
+            return Err(ConfigError::Misplaced { origin, key: path.to_string(), rule });
+        }
+        key.kind.of_text(text).ok_or_else(|| ConfigError::Value {
+            origin,
+            key: path.to_string(),
+            found: if text.is_empty() { "empty".to_owned() } else { text.to_owned() },
+            rule: key.kind.rule(),
+        })
+    }
+
+    fn document(&self) -> Result<DocumentMut, ConfigError> {
+        self.text.parse().map_err(|error| syntax(&error, self.text, self.path))
+    }
+
+    /// Reads what the file would say, and checks it as a whole.
+    fn reread(&self, text: &str) -> Result<Layer, ConfigError> {
+        let layer = Layer::parse(text, self.path, self.whose)?;
+        let settings = match self.whose {
+            Whose::Store => Settings::default().with_store(layer.clone()),
+            Whose::User => Settings::new(layer.clone(), Layer::default(), Layer::default()),
+        };
+        settings.config()?;
+        Ok(layer)
+    }
+
+    fn awkward(&self, key: &KeyPath) -> ConfigError {
+        ConfigError::Awkward { path: self.path.to_owned(), key: key.to_string() }
+    }
+}
+
+/// The error for a name that is none.
+pub fn unknown(key: &KeyPath) -> ConfigError {
+    ConfigError::UnknownKey { key: key.to_string(), close: key.close() }
+}
+
+/// The section that something stands in.
+struct Parent<'d> {
+    table: &'d dyn TableLike,
+    /// Whether its settings have lines of their own.
+    is_table: bool,
+}
+
+impl Parent<'_> {
+    fn key(&self, name: &str) -> Option<&toml_edit::Key> {
+        self.table.key(name)
+    }
+}
+
+fn find<'d>(top: &'d Table, key: &KeyPath) -> Option<(Parent<'d>, &'d Item)> {
+    let (leaf, sections) = key.parts().split_last()?;
+    let mut parent = Parent { table: top, is_table: true };
+    for section in sections {
+        let item = parent.table.get(section)?;
+        parent =
+            Parent { table: item.as_table_like()?, is_table: parent.is_table && item.is_table() };
+    }
+    let item = parent.table.get(leaf)?;
+    Some((parent, item))
+}
+
+fn parent_of<'d>(document: &'d mut DocumentMut, key: &KeyPath) -> Option<&'d mut dyn TableLike> {
+    let (_, sections) = key.parts().split_last()?;
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    for section in sections {
+        table = table.get_mut(section)?.as_table_like_mut()?;
+    }
+    Some(table)
+}
+
+fn toml(value: &Value) -> Option<toml_edit::Value> {
+    value.to_string().parse().ok()
+}
+
+/// Changes a value that is there; says whether there is one.
+fn replace(document: &mut DocumentMut, key: &KeyPath, value: &Value) -> bool {
+    let leaf = key.parts().last().map_or("", String::as_str);
+    let found = parent_of(document, key).and_then(|table| table.get_mut(leaf));
+    let (Some(found), Some(mut new)) = (found.and_then(Item::as_value_mut), toml(value)) else {
+        return false;
+    };
+    *new.decor_mut() = found.decor().clone();
+    *found = new;
+    true
+}
+
+/// Puts a setting where one stands as a comment: `# level = 3`.
+fn uncomment(text: &str, key: &KeyPath, value: &Value) -> Option<String> {
+    let (leaf, sections) = key.parts().split_last()?;
+    let leaf = KeyPath::new([leaf]);
+    let header = format!("[{}]", KeyPath::new(sections));
+    let wanted = format!("# {leaf} = ");
+    let mut inside = sections.is_empty();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let end = start + line.len();
+        if line.starts_with('[') {
+            inside = line.trim_end() == header;
+        } else if inside && line.starts_with(&wanted) {
+            return Some(format!("{}{leaf} = {value}\n{}", &text[..start], &text[end..]));
+        }
+        start = end;
+    }
+    None
+}
+
+/// Adds a setting that is not there, and the sections that it needs.
+fn add(document: &mut DocumentMut, key: &KeyPath, value: &Value) -> Option<()> {
+    let (leaf, sections) = key.parts().split_last()?;
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    let mut is_inline = false;
+    for section in sections {
+        if table.get(section).is_none() {
+            let new = if is_inline { Item::Value(InlineTable::new().into()) } else { implicit() };
+            table.insert(section, new);
+        }
+        let item = table.get_mut(section)?;
+        is_inline = item.is_inline_table();
+        table = item.as_table_like_mut()?;
+    }
+    table.insert(leaf, Item::Value(toml(value)?));
+    Some(())
+}
+
+/// A section that shows no header of its own unless it has values.
+fn implicit() -> Item {
+    let mut table = Table::new();
+    table.set_implicit(true);
+    Item::Table(table)
+}
+
+/// Cuts out the lines from the one with `start` to the one with `end`.
+fn without_lines(text: &str, start: usize, end: usize) -> String {
+    let first = text[..start].rfind('\n').map_or(0, |at| at + 1);
+    let last = text[end..].find('\n').map_or(text.len(), |at| end + at + 1);
+    format!("{}{}", &text[..first], &text[last..])
+}

@@ -1,0 +1,104 @@
+//! Reading and writing a file of settings.
+
+use std::{
+    fs::Permissions,
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    base::{io::PathError, limits},
+    disk::Disk,
+    repo::config::{
+        error::ConfigError,
+        layer::{Layer, Whose},
+    },
+};
+
+/// Bits of a mode that let group and others write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Bits of a mode that say who may do what.
+const PERMISSIONS: u32 = 0o777;
+
+/// A file of settings as it was read.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says, comments and all.
+    pub text: String,
+    /// Its settings.
+    pub layer: Layer,
+    /// Whom it belongs to.
+    pub uid: u32,
+    /// Who may do what with it.
+    pub mode: u32,
+}
+
+/// Why a file of settings could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// What it says is not usable.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It could not be read.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+impl ConfigFile {
+    /// Reads the file at `path`. Owner and mode are those of the very file
+    /// that was read, whatever stands there a moment later.
+    ///
+    /// # Errors
+    /// [`FileError`]; [`PathError::is_not_found`] tells that there is none.
+    pub fn read(path: &Path, whose: Whose) -> Result<Self, FileError> {
+        let when = || PathError::when("read", path);
+        let file = fs_err::File::open(path).map_err(when())?;
+        let meta = file.metadata().map_err(when())?;
+        let limit = limits::CONFIG_BYTES;
+        let mut text = String::new();
+        file.take(limit + 1).read_to_string(&mut text).map_err(when())?;
+        if text.len() as u64 > limit {
+            return Err(ConfigError::TooLarge { path: path.to_owned(), limit }.into());
+        }
+        let layer = Layer::parse(&text, path, whose)?;
+        Ok(Self { path: path.to_owned(), text, layer, uid: meta.uid(), mode: meta.mode() })
+    }
+
+    /// Whether nobody but `uid` and root can have written what it says.
+    pub fn is_written_by(&self, uid: u32) -> bool {
+        (self.uid == uid || self.uid == 0) && self.mode & OTHERS_WRITE == 0
+    }
+}
+
+/// Writes a file of settings whole, durably. One that was there keeps its
+/// mode; of a new one group and others cannot write.
+///
+/// # Errors
+/// [`PathError`] of the first step that failed.
+pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(), PathError> {
+    let before = match fs_err::metadata(path) {
+        Ok(meta) => Some(meta.permissions()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(PathError::when("look at", path)(error)),
+    };
+    let mut file = disk.create(temporary)?;
+    file.write(text.as_bytes())?;
+    let mode = match before {
+        Some(mode) => mode,
+        None => {
+            let own = file.file().metadata().map_err(PathError::when("look at", temporary))?;
+            Permissions::from_mode(own.mode() & !OTHERS_WRITE & PERMISSIONS)
+        }
+    };
+    let set = PathError::when("set the mode of", temporary);
+    file.file().set_permissions(mode).map_err(set)?;
+    file.sync()?;
+    disk.replace(temporary, path)?;
+    file.keep();
+    disk.sync_folder(path.parent().unwrap_or(Path::new(".")))
+}

@@ -1,0 +1,153 @@
+//! Layers of settings, merged: of each setting the highest layer counts.
+//!
+//! | layer    | where                      |
+//! |----------|----------------------------|
+//! | built-in | [`KEYS`]                   |
+//! | user     | the user's file            |
+//! | store    | the store's file           |
+//! | variable | the environment            |
+//! | option   | the command line           |
+//!
+//! How a store is written (`version`, `chunk.*`) is for the store's file alone
+//! to say. Where there is no store yet, the user's file gives the chunk sizes
+//! of the one to be made. A value counts as a whole: lists are not joined.
+
+use std::collections::BTreeMap;
+
+use crate::repo::config::{
+    Chunk, CommitDefaults, Compression, Config, VERSION,
+    error::{ConfigError, Origin},
+    key::{KEYS, KeyPath, Scope, Value},
+    layer::Layer,
+};
+
+/// Layers of settings.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    user: Layer,
+    store: Option<Layer>,
+    variables: Layer,
+    options: Layer,
+}
+
+impl Settings {
+    /// Of the layers that do not depend on a store.
+    pub fn new(user: Layer, variables: Layer, options: Layer) -> Self {
+        Self { user, store: None, variables, options }
+    }
+
+    /// With what the file of a store says.
+    #[must_use]
+    pub fn with_store(&self, store: Layer) -> Self {
+        Self { store: Some(store), ..self.clone() }
+    }
+
+    /// What holds, and who says so; `None` when nobody says anything.
+    pub fn get(&self, path: &KeyPath) -> Option<(Value, Origin)> {
+        let key = path.key()?;
+        let store = self.store.as_ref();
+        let of_store = key.scope == Scope::Store;
+        let layers = [
+            Some(&self.options).filter(|_| !of_store),
+            Some(&self.variables).filter(|_| !of_store),
+            store,
+            Some(&self.user).filter(|_| !of_store || store.is_none()),
+        ];
+        let said = layers.into_iter().flatten().find_map(|layer| layer.get(path)).cloned();
+        said.or_else(|| (key.default)().map(|value| (value, Origin::BuiltIn)))
+    }
+
+    /// [`Settings::get`] for a name without a `*`.
+    pub fn plain(&self, name: &'static str) -> Option<(Value, Origin)> {
+        self.get(&KeyPath::new(name.split('.')))
+    }
+
+    /// A text; `None` when nobody says anything.
+    pub fn text(&self, path: &KeyPath) -> Option<String> {
+        match self.get(path)?.0 {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A list; empty when nobody says anything.
+    pub fn list(&self, path: &KeyPath) -> Vec<String> {
+        match self.get(path) {
+            Some((Value::List(items), _)) => items,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A flag; `None` when nobody says anything.
+    pub fn flag(&self, path: &KeyPath) -> Option<bool> {
+        match self.get(path)?.0 {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+
+    /// Every setting in the order of [`KEYS`], then those of profiles, with
+    /// what holds.
+    pub fn all(&self) -> Vec<(KeyPath, Option<(Value, Origin)>)> {
+        let plain = KEYS.iter().filter(|key| key.is_plain());
+        let plain = plain.map(|key| KeyPath::new(key.name.split('.')));
+        let starred = |path: &&KeyPath| path.key().is_some_and(|key| !key.is_plain());
+        let mut others: Vec<KeyPath> =
+            self.layers().flat_map(Layer::values).map(|v| v.0).filter(starred).cloned().collect();
+        others.sort();
+        others.dedup();
+        plain.chain(others).map(|path| (path.clone(), self.get(&path))).collect()
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        [Some(&self.user), self.store.as_ref(), Some(&self.variables), Some(&self.options)]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Names of all profiles and where each begins, in the highest layer that
+    /// has it.
+    pub fn profiles(&self) -> BTreeMap<&str, &Origin> {
+        self.layers().flat_map(Layer::profiles).collect()
+    }
+
+    /// What core needs to know of them.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] when chunk sizes do not go together.
+    pub fn config(&self) -> Result<Config, ConfigError> {
+        let number = |name| match self.plain(name) {
+            Some((Value::Number(number), _)) => u64::try_from(number).unwrap_or(0),
+            _ => 0,
+        };
+        let path = |name: &str| KeyPath::new(name.split('.'));
+        let version = self.plain("version").map_or(u64::from(VERSION), |_| number("version"));
+        let config = Config {
+            version: u32::try_from(version).unwrap_or(0),
+            chunk: Chunk {
+                min: number("chunk.min"),
+                average: number("chunk.average"),
+                max: number("chunk.max"),
+            },
+            // Checked when it was read.
+            compression: Compression {
+                level: i32::try_from(number("compression.level")).unwrap_or(1),
+            },
+            commit: CommitDefaults {
+                author: self.text(&path("commit.author")),
+                host: self.text(&path("commit.host")),
+                exclude: self.list(&path("commit.exclude")),
+                exclude_caches: self.flag(&path("commit.exclude_caches")).unwrap_or(false),
+                gitignore: self.flag(&path("commit.gitignore")).unwrap_or(false),
+            },
+        };
+        match config.check() {
+            None => Ok(config),
+            Some((key, found, rule)) => {
+                let origin = self.plain(key).map_or(Origin::BuiltIn, |(_, origin)| origin);
+                let (key, rule) = (key.to_owned(), rule.to_owned());
+                Err(ConfigError::Value { origin, key, found: found.to_string(), rule })
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+use super::{
+    edit::Edit,
+    error::Origin,
+    key::{KEYS, KeyPath, Kind},
+    *,
+};
+use crate::base::kind::ErrorKind;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(text, Path::new(FILE))
+}
+
+fn path(name: &str) -> KeyPath {
+    name.parse().unwrap()
+}
+
+fn layer(text: &str, whose: Whose) -> Layer {
+    Layer::parse(text, Path::new(FILE), whose).unwrap()
+}
+
+fn store(text: &str) -> Edit<'_> {
+    Edit { text, path: Path::new(FILE), whose: Whose::Store }
+}
+
+#[test]
+fn the_written_default_reads_back() {
+    let config = Config::default();
+    assert_eq!(parse(&config.to_text()).unwrap(), config);
+    assert_eq!(parse("version = 1").unwrap(), config);
+}
+
+#[test]
+fn a_new_store_leaves_to_the_user_what_is_built_in() {
+    let text = Config::default().to_text();
+    let layer = layer(&text, Whose::Store);
+    let said: Vec<String> = layer.values().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(said, ["chunk.average", "chunk.max", "chunk.min", "version"]);
+}
+
+#[test]
+fn every_setting_survives_being_set_where_it_stands_as_a_comment() {
+    let mut text = Config::default().to_text();
+    let lines = text.lines().count();
+    for (key, value) in [
+        ("chunk.min", "65536"),
+        ("compression.level", "7"),
+        ("commit.author", "Ann \"A\" O'Neil"),
+        ("commit.exclude", r#"["*.o", "/tmp"]"#),
+        ("commit.gitignore", "true"),
+    ] {
+        text = store(&text).set(&path(key), value).unwrap();
+    }
+    let config = parse(&text).unwrap();
+    assert_eq!(config.commit.exclude, ["*.o", "/tmp"]);
+    assert_eq!(config.commit.author.as_deref(), Some("Ann \"A\" O'Neil"));
+    assert_eq!((config.chunk.min, config.compression.level), (65536, 7));
+    assert_eq!(text.lines().count(), lines, "{text}");
+    assert_eq!(parse(&config.to_text()).unwrap(), config);
+}
+
+#[test]
+fn setting_and_unsetting_leave_all_else_as_it_is() {
+    let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n\
+                exclude = [\n  '*.o', # objects\n]\n\
+                [profile.home]\nlabels = { set = 'home', a = 'b' }\n";
+    let edit = store(text);
+    assert_eq!(
+        edit.set(&path("commit.author"), "b").unwrap(),
+        text.replace("author = 'a'", "author = \"b\"")
+    );
+    let unset = |key: &str| edit.unset(&path(key)).unwrap().unwrap();
+    assert_eq!(unset("commit.author"), text.replace("author = 'a' # me\n", ""));
+    assert_eq!(unset("commit.exclude"), text.replace("exclude = [\n  '*.o', # objects\n]\n", ""));
+    assert_eq!(
+        unset("profile.home.labels.a"),
+        text.replace("{ set = 'home', a = 'b' }", "{ set = 'home'}")
+    );
+    assert_eq!(unset("profile.home"), text.split_once("[profile").unwrap().0);
+    assert_eq!(edit.unset(&path("commit.host")).unwrap(), None);
+    assert_eq!(
+        edit.set(&path("profile.home.labels.c"), "d").unwrap(),
+        text.replace("'b' }", "'b' , c = \"d\" }")
+    );
+    let added = edit.set(&path("profile.work.hooks.pre_commit"), "true").unwrap();
+    assert!(added.starts_with(text), "{added}");
+    assert!(added.ends_with("\n[profile.work.hooks]\npre_commit = \"true\"\n"), "{added}");
+}
+
+#[test]
+fn text_that_only_looks_like_a_commented_setting_is_left_alone() {
+    let text = "version = 1\n[profile.a]\nmessage = '''\n[commit]\n# author = x\n'''\n";
+    let changed = store(text).set(&path("commit.author"), "ann").unwrap();
+    assert!(changed.starts_with(text), "{changed}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (text, message) in [
+        ("version = 1\nchunks = 3", "config.toml:2: `chunks` is not a setting"),
+        ("version = 1\n[chunk]\nmin = 'x'", "config.toml:3: `chunk.min` is 'x', but must be a num"),
+        ("version = 1\n[chunk]\nmin = 1", "config.toml:3: `chunk.min` is 1, but must be at least"),
+        ("version = 1\n[chunk]\naverage = 1000000", "`chunk.average` is 1000000"),
+        ("version = 1\n[compression]\nlevel = 20", "config.toml:3: `compression.level` is 20"),
+        ("version = 1\n[compression]\nlevel = -1", "is -1, but must be a number from 1 to 19"),
+        ("version = 1\ncommit = 3", "`commit` is 3, but must be a section, `[commit]`"),
+        ("version = 1\n[[commit]]", "`commit` is a list of sections, but must be a section"),
+        ("version = 1\n[commit.author]", "`commit.author` is a section, but must be a text"),
+        ("version = 1\n[ui]\ncolor = 'never'", "config.toml:3: `ui.color` has no place here"),
+        ("version = 1\n[profile.a]\nstore = '/s'", "`profile.a.store` has no place here"),
+        ("version = 1\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
+        ("version = 1\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
+        ("version = 1\nversion = 1", "config.toml:2: duplicate key"),
+        ("version = 2\nnews = 1", "says store version 2; this snap reads up to 1"),
+        ("", "config.toml: `version` is missing"),
+        ("version = 0", "config.toml:1: `version` is 0, but must be 1"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.to_string().contains(message), "{text:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{text:?}");
+    }
+    let close = |text| match parse(text).unwrap_err() {
+        ConfigError::Unknown { close, .. } => close,
+        other => panic!("{other}"),
+    };
+    assert_eq!(close("version = 1\n[commit]\nauthr = 'a'"), ["commit.author"]);
+    assert_eq!(close("version = 1\n[profile.me]\npath = ['a']")[0], "profile.me.paths");
+    let unknown = store("version = 1").set(&path("chunk.size"), "1").unwrap_err();
+    assert_eq!(unknown.to_string(), "`chunk.size` is not a setting");
+    let fixed = store("version = 1").set(&path("version"), "2").unwrap_err();
+    assert!(matches!(fixed, ConfigError::FixedVersion));
+}
+
+#[test]
+fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
+    let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
+    let user = Settings::new(layer(text, Whose::User), Layer::default(), Layer::default());
+    assert_eq!(user.config().unwrap().chunk.min, 8192);
+    let store = user.with_store(layer("version = 1\n", Whose::Store));
+    let config = store.config().unwrap();
+    assert_eq!(config.chunk, Chunk::default());
+    assert_eq!(config.compression.level, 9);
+    let error = Layer::parse("version = 1", Path::new(FILE), Whose::User).unwrap_err();
+    assert!(error.to_string().contains("`version` has no place here"), "{error}");
+}
+
+#[test]
+fn the_highest_layer_counts() {
+    let key = path("commit.author");
+    let says = |origin: Origin, value: &str| {
+        let mut layer = Layer::default();
+        layer.insert(key.clone(), key.key().unwrap().kind.of_text(value).unwrap(), origin);
+        layer
+    };
+    let none = Layer::default;
+    let holds = |options: Layer, variables: Layer, store: Layer, user: Layer| {
+        Settings::new(user, variables, options).with_store(store).text(&key)
+    };
+    let u = says(Origin::User { path: FILE.into(), line: 1 }, "user");
+    let s = says(Origin::Store { path: FILE.into(), line: 1 }, "store");
+    let v = says(Origin::Variable("SNAP_AUTHOR".to_owned()), "variable");
+    let o = says(Origin::Option("--author"), "option");
+    assert_eq!(holds(none(), none(), none(), none()), None);
+    assert_eq!(holds(none(), none(), none(), u.clone()).as_deref(), Some("user"));
+    assert_eq!(holds(none(), none(), s.clone(), u.clone()).as_deref(), Some("store"));
+    assert_eq!(holds(none(), v.clone(), s.clone(), u.clone()).as_deref(), Some("variable"));
+    assert_eq!(holds(o, v, s, u).as_deref(), Some("option"));
+}
+
+#[test]
+fn plain_text_becomes_what_a_setting_wants() {
+    let of = |kind: Kind, text: &str| kind.of_text(text).map(|value| value.to_string());
+    assert_eq!(of(Kind::Text, "Ann Lee").as_deref(), Some("\"Ann Lee\""));
+    assert_eq!(of(Kind::Text, "'Ann'").as_deref(), Some("\"Ann\""));
+    assert_eq!(of(Kind::Text, "42").as_deref(), Some("\"42\""));
+    assert_eq!(of(Kind::Command, "\"x\" y\t\u{1}").as_deref(), Some(r#""\"x\" y\t\u0001""#));
+    assert_eq!(of(Kind::List, "*.o").as_deref(), Some(r#"["*.o"]"#));
+    assert_eq!(of(Kind::List, "*.o\n[ab].c").as_deref(), Some(r#"["*.o", "[ab].c"]"#));
+    assert_eq!(of(Kind::List, "[ab].c").as_deref(), Some(r#"["[ab].c"]"#));
+    assert_eq!(of(Kind::List, "['a', \"b\"]").as_deref(), Some(r#"["a", "b"]"#));
+    assert_eq!(of(Kind::List, "").as_deref(), Some("[]"));
+    assert_eq!(of(Kind::Flag, "true").as_deref(), Some("true"));
+    assert_eq!(of(Kind::CommandOrNone, "false").as_deref(), Some("false"));
+    assert_eq!(of(Kind::CommandOrNone, "less -R").as_deref(), Some("\"less -R\""));
+    for (kind, text) in [
+        (Kind::Flag, "yes"),
+        (Kind::Number { min: 1, max: 19 }, "20"),
+        (Kind::Number { min: 1, max: 19 }, "high"),
+        (Kind::Choice(&["a", "b"]), "c"),
+        (Kind::List, "[1]"),
+    ] {
+        assert_eq!(of(kind, text), None, "{text}");
+    }
+}
+
+#[test]
+fn names_of_any_form_come_back() {
+    for parts in [&["profile", "a.b", "labels", ""][..], &["profile", "ä\"\n", "paths"]] {
+        let path = KeyPath::new(parts.iter().copied());
+        assert_eq!(path.to_string().parse::<KeyPath>().unwrap(), path);
+        assert!(path.key().is_some(), "{path}");
+    }
+    assert!(path("profile.x").is_section() && !path("profile.x").is_in(&path("commit")));
+    assert!(path("commit.author.x").key().is_none() && !path("commit.author").is_section());
+}
+
+#[test]
+fn each_default_is_of_its_own_kind() {
+    for key in &KEYS {
+        let Some(value) = (key.default)() else { continue };
+        let text = value.to_string().replace('"', "");
+        assert_eq!(key.kind.of_text(&text), Some(value), "{}", key.name);
+    }
+}
