@@ -201,3 +201,22 @@ fn a_clock_that_went_backwards_does_not_turn_history_around() {
     assert_eq!(log[0]["time"], "2026-11-21T08:00:00.000000001Z");
     assert_eq!(log[0]["parents"][0], log[1]["id"]);
 }
+
+#[test]
+fn a_date_that_is_missing_is_said_so() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    env.snap(["commit"]).succeeds();
+    insta::assert_snapshot!(env.snap(["show", "latest@"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `latest@` has no date behind the `@`
+    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    ");
+    insta::assert_snapshot!(env.snap(["log", "--since", ""]), @r"
+    exit: 2
+    --- stderr ---
+    error: a date is missing
+    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    ");
+}

@@ -144,3 +144,42 @@ fn branches_and_tags_come_and_go_and_come_back() {
     Deleted tag v1; `snap tag v1 [SHORT ID]` brings it back
     ");
 }
+
+#[test]
+fn each_change_has_a_record() {
+    let env = env();
+    env.write("file", "1");
+    env.snap(["commit"]).succeeds();
+    let record = |args: &[&str]| env.snap(["--json", "-q"].iter().chain(args)).to_string();
+    insta::assert_snapshot!(record(&["branch", "old"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"made","kind":"branch","name":"old","id":"[ID]","old":null}
+    "#);
+    insta::assert_snapshot!(record(&["branch", "-f", "old", "HEAD"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"moved","kind":"branch","name":"old","id":"[ID]","old":"[ID]"}
+    "#);
+    insta::assert_snapshot!(record(&["branch", "--switch", "old"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"switched","kind":"branch","name":"old","id":"[ID]","old":"[ID]"}
+    "#);
+    insta::assert_snapshot!(record(&["tag", "v1"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"made","kind":"tag","name":"v1","id":"[ID]","old":null}
+    "#);
+    insta::assert_snapshot!(record(&["tag", "-d", "v1"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"deleted","kind":"tag","name":"v1","id":null,"old":"[ID]"}
+    "#);
+    env.write(".snap/refs/tags/v2", "rubbish");
+    insta::assert_snapshot!(record(&["tag", "-f", "v2"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"repaired","kind":"tag","name":"v2","id":"[ID]","old":null}
+    "#);
+}

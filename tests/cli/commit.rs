@@ -238,3 +238,73 @@ fn a_reader_that_goes_away_changes_nothing() {
     assert!(!said.contains("error"), "{said}");
     assert_eq!(env.snap(["log", "--json"]).succeeds().json().len(), 1);
 }
+
+#[test]
+fn a_dry_run_says_what_would_be_and_writes_nothing() {
+    let env = TestEnv::new();
+    env.write("home/a", "1");
+    env.write("home/b", "1");
+    env.write("home/c.o", "object");
+    insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run", "--exclude", "*.o"]), @r"
+    exit: 0
+    --- stderr ---
+    Would commit 2 files, 2 B: 2 new, 0 changed, 0 unmodified
+    Read [SIZE], would add [SIZE]
+    ");
+    assert!(!env.path("home/.snap").exists());
+    env.snap(["commit", "home"]).succeeds();
+    env.write("home/a", "changed");
+    env.write("home/d", "1");
+    let before = listing(&env, "home/.snap");
+    let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
+    let record = &ran.json()[0];
+    for (key, value) in [("files_new", 1), ("files_changed", 1), ("files_unmodified", 2)] {
+        assert_eq!(record[key], value, "{record}");
+    }
+    assert_eq!((&record["dry_run"], &record["created"]), (&true.into(), &true.into()));
+    assert_eq!(listing(&env, "home/.snap"), before);
+    // What it says would be added is what is added then, but for the commit.
+    let made = &env.snap(["commit", "home", "--json"]).succeeds().json()[0];
+    let bytes = |record: &serde_json::Value| record["bytes_added"].as_u64().unwrap();
+    let commit = bytes(made) - bytes(record);
+    assert!((1..400).contains(&commit), "{commit}");
+    assert_eq!(made["files_changed"], record["files_changed"]);
+    insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run"]), @r"
+    exit: 0
+    --- stderr ---
+    Nothing changed since 2026-11-21 08:00:00.000000001 +00:00, checked in [TIME]
+    ");
+}
+
+/// Every file of a store, with its length and when it was written.
+fn listing(env: &TestEnv, store: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![env.path(store)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs_err::read_dir(folder).unwrap() {
+            let (path, meta) = entry.map(|e| (e.path(), e.metadata().unwrap())).unwrap();
+            if meta.is_dir() {
+                folders.push(path.clone());
+            }
+            found.push(format!("{} {} {:?}", path.display(), meta.len(), meta.modified().unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_dry_run_counts_a_content_once_and_needs_no_rights_on_the_store() {
+    let env = TestEnv::new();
+    for name in ["a", "b", "c"] {
+        env.write(&format!("home/{name}"), "x".repeat(100_000));
+    }
+    let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
+    let added = ran.json()[0]["bytes_added"].as_u64().unwrap();
+    assert!((100_000..102_000).contains(&added), "{added}");
+    let large = env.path("home/large");
+    fs_err::write(&large, vec![7; 20 << 20]).unwrap();
+    let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
+    let added = ran.json()[0]["bytes_added"].as_u64().unwrap();
+    assert!(added < 6 << 20, "a repeated chunk counts once: {added}");
+}

@@ -1,10 +1,18 @@
-//! `snap config`.
+//! `snap config`: layers, origins, changes that leave the rest of a file alone.
 
 use crate::env::TestEnv;
 
 fn env() -> TestEnv {
     let env = TestEnv::new();
     env.snap(["init"]).succeeds();
+    env
+}
+
+/// With a file for the user, `user.toml`.
+fn with_user_file() -> TestEnv {
+    let mut env = env();
+    let file = env.path("user.toml");
+    env.set("SNAP_CONFIG", file.to_str().unwrap());
     env
 }
 
@@ -15,7 +23,7 @@ fn settings_are_listed_set_and_read() {
     for (key, value) in [("min", "65536"), ("average", "1048576"), ("max", "4194304")] {
         env.snap(["config", "set", &format!("chunk.{key}"), value]).succeeds();
     }
-    insta::assert_snapshot!(env.snap(["config", "list"]), @r"
+    insta::assert_snapshot!(env.snap(["config", "list"]), @r#"
     exit: 0
     --- stdout ---
     version = 1
@@ -23,23 +31,207 @@ fn settings_are_listed_set_and_read() {
     chunk.average = 1048576
     chunk.max = 4194304
     compression.level = 3
+    commit.author = "ann"
+    commit.host = "box"
     commit.exclude = []
     commit.exclude_caches = false
     commit.gitignore = false
-    ");
-    env.snap(["config", "set", "commit.author", "Ann O'Neil"]).succeeds();
+    ui.color = "auto"
+    "#);
     env.snap(["config", "set", "commit.exclude", r#"["*.o"]"#]).succeeds();
     insta::assert_snapshot!(env.snap(["config", "get", "commit.author"]), @r"
     exit: 0
     --- stdout ---
-    Ann O'Neil
+    ann
     ");
     insta::assert_snapshot!(env.snap(["config", "get", "commit.exclude", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"key":"commit.exclude","value":["*.o"]}
+    {"version":1,"key":"commit.exclude","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":27}}
     "#);
+    insta::assert_snapshot!(env.snap(["config", "get", "hooks.pre_commit"]), @"exit: 0");
     assert!(env.read(".snap/config.toml").contains("# zstd level"));
+}
+
+#[test]
+fn the_origin_of_each_value_is_told() {
+    let mut env = with_user_file();
+    env.write(
+        "user.toml",
+        "[ui]\ncolor = 'never'\n\n[commit]\nexclude = [\n  '*.o',\n]\n\
+         [profile.home]\npaths = ['~/docs']\nlabels.set = 'home'\n",
+    );
+    env.snap(["config", "set", "compression.level", "9"]).succeeds();
+    env.snap(["config", "set", "profile.home.message", "by \"night\"\n"]).succeeds();
+    env.set("SNAP_COMMIT_GITIGNORE", "true");
+    env.set("SNAP_COMMIT_AUTHOR", "bob");
+    insta::assert_snapshot!(env.snap(["config", "list", "--origin", "--color=always"]), @r#"
+    exit: 0
+    --- stdout ---
+    version = 1  # [ROOT]/.snap/config.toml:5
+    chunk.min = 786432  # [ROOT]/.snap/config.toml:12
+    chunk.average = 1048576  # [ROOT]/.snap/config.toml:13
+    chunk.max = 4194304  # [ROOT]/.snap/config.toml:14
+    compression.level = 9  # [ROOT]/.snap/config.toml:18
+    commit.author = "ann"  # SNAP_AUTHOR
+    commit.host = "box"  # SNAP_HOST
+    commit.exclude = ["*.o"]  # [ROOT]/user.toml:5
+    commit.exclude_caches = false  # built-in
+    commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
+    ui.color = "always"  # --color
+    profile.home.labels.set = "home"  # [ROOT]/user.toml:10
+    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:34
+    profile.home.paths = ["~/docs"]  # [ROOT]/user.toml:9
+    "#);
+    insta::assert_snapshot!(env.snap(["config", "get", "ui.color", "--origin"]), @r"
+    exit: 0
+    --- stdout ---
+    never  # [ROOT]/user.toml:2
+    ");
+    let json = env.snap(["--json", "config", "list"]).succeeds().json();
+    let origin =
+        |key: &str| json.iter().find(|line| line["key"] == key).unwrap()["origin"].to_string();
+    assert_eq!(origin("commit.author"), r#"{"layer":"variable","name":"SNAP_AUTHOR"}"#);
+    assert_eq!(origin("commit.exclude_caches"), r#"{"layer":"built-in"}"#);
+    assert_eq!(origin("hooks.pre_commit"), "null");
+    assert!(origin("ui.color").starts_with(r#"{"layer":"user","path":"/"#));
+}
+
+#[test]
+fn each_layer_wins_over_those_below() {
+    let mut env = with_user_file();
+    env.set("SNAP_AUTHOR", "");
+    env.set("USER", "login");
+    env.write("a", "1");
+    let author = |env: &TestEnv, args: &[&str]| {
+        let made = env.snap(["commit", "--allow-empty", "--json"].iter().chain(args)).succeeds();
+        made.json()[0]["author"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(author(&env, &[]), "login");
+    env.snap(["config", "set", "--user", "commit.author", "of the user"]).succeeds();
+    assert_eq!(author(&env, &[]), "of the user");
+    env.snap(["config", "set", "commit.author", "of the store"]).succeeds();
+    assert_eq!(author(&env, &[]), "of the store");
+    env.set("SNAP_COMMIT_AUTHOR", "of the environment");
+    assert_eq!(author(&env, &[]), "of the environment");
+    env.set("SNAP_AUTHOR", "of the environment, in short");
+    assert_eq!(author(&env, &[]), "of the environment, in short");
+    assert_eq!(author(&env, &["--author", "of the option"]), "of the option");
+}
+
+#[test]
+fn settings_of_the_user_count_in_every_store() {
+    let env = with_user_file();
+    env.write("user.toml", "[commit]\nexclude = ['*.o']\nexclude_caches = true\n");
+    env.write("p/a.o", "1");
+    env.write("p/b", "2");
+    env.snap(["commit", "p"]).succeeds();
+    assert_eq!(env.snap_in("p", ["ls"]).succeeds().stdout, "b\n");
+    // A list of a higher layer stands in place of that of a lower one.
+    env.snap_in("p", ["config", "set", "commit.exclude", "b"]).succeeds();
+    env.snap(["commit", "p"]).succeeds();
+    assert_eq!(env.snap_in("p", ["ls"]).succeeds().stdout, "a.o\n");
+}
+
+#[test]
+fn chunk_sizes_of_the_user_are_those_of_new_stores_only() {
+    let env = with_user_file();
+    env.write("user.toml", "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n");
+    env.snap(["init", "new"]).succeeds();
+    assert_eq!(env.snap_in("new", ["config", "get", "chunk.average"]).line(), "16384");
+    assert_ne!(env.snap(["config", "get", "chunk.average"]).line(), "16384");
+    env.write("user.toml", "[chunk]\nmin = 8192\n");
+    env.snap(["config", "list"]).succeeds();
+    env.write("user.toml", "[chunk]\nmin = 8192\naverage = 4096\n");
+    insta::assert_snapshot!(env.snap(["init", "newer"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/user.toml:2: `chunk.min` is 8192, but must be at least 4096 and less than `chunk.average`
+    hint: correct that line of the file; with SNAP_CONFIG= it is not read
+    ");
+    assert!(!env.path("newer").exists());
+}
+
+#[test]
+fn the_users_file_is_made_where_it_belongs() {
+    let mut env = TestEnv::new();
+    let home = env.path("home");
+    env.set("HOME", home.to_str().unwrap());
+    insta::assert_snapshot!(env.snap(["config", "set", "--user", "ui.color", "never"]), @r"
+    exit: 0
+    --- stderr ---
+    Set ui.color in [ROOT]/home/.config/snap/config.toml
+    ");
+    assert_eq!(env.read("home/.config/snap/config.toml"), "[ui]\ncolor = \"never\"\n");
+    assert_eq!(env.snap(["config", "get", "ui.color"]).line(), "never");
+    let elsewhere = env.path("xdg");
+    env.set("XDG_CONFIG_HOME", elsewhere.to_str().unwrap());
+    assert_eq!(env.snap(["config", "get", "ui.color"]).line(), "auto");
+    env.snap(["config", "set", "--user", "ui.color", "always"]).succeeds();
+    assert!(env.path("xdg/snap/config.toml").is_file());
+    // A link, as people have who keep such files elsewhere, stays one.
+    env.write("dot/snap.toml", "# mine\n");
+    fs_err::remove_file(env.path("xdg/snap/config.toml")).unwrap();
+    let link = env.path("xdg/snap/config.toml");
+    fs_err::os::unix::fs::symlink(env.path("dot/snap.toml"), &link).unwrap();
+    env.snap(["config", "set", "--user", "ui.color", "auto"]).succeeds();
+    assert!(link.is_symlink());
+    assert_eq!(env.read("dot/snap.toml"), "# mine\n[ui]\ncolor = \"auto\"\n");
+    env.set("SNAP_CONFIG", "");
+    insta::assert_snapshot!(env.snap(["config", "set", "--user", "ui.color", "never"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no file for the user's settings
+    hint: SNAP_CONFIG names one, else HOME the folder it is in
+    ");
+    env.set("SNAP_CONFIG", home.to_str().unwrap());
+    insta::assert_snapshot!(env.snap(["config", "list"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot read [ROOT]/home
+      caused by: Is a directory (os error 21)
+    ");
+}
+
+#[test]
+fn comments_and_order_of_a_file_stay() {
+    let env = with_user_file();
+    let text = "# my settings\n\n[commit] # for commits\n# who I am\nauthor = 'Ann'   # me\n\n\
+                [compression]\nlevel = 3\n";
+    env.write("user.toml", text);
+    env.mode("user.toml", 0o600);
+    env.snap(["config", "set", "--user", "commit.author", "Bob"]).succeeds();
+    let changed = text.replace("'Ann'", "\"Bob\"");
+    assert_eq!(env.read("user.toml"), changed);
+    env.snap(["config", "unset", "--user", "compression.level"]).succeeds();
+    assert_eq!(env.read("user.toml"), changed.replace("level = 3\n", ""));
+    let mode = std::os::unix::fs::PermissionsExt::mode;
+    assert_eq!(
+        mode(&fs_err::metadata(env.path("user.toml")).unwrap().permissions()) & 0o777,
+        0o600
+    );
+    insta::assert_snapshot!(env.snap(["config", "unset", "--user", "compression.level"]), @r"
+    exit: 0
+    --- stderr ---
+    [ROOT]/user.toml says nothing about compression.level
+    ");
+}
+
+#[test]
+fn changes_have_a_record_of_their_own() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["config", "set", "commit.exclude", "*.o", "--json"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"set","key":"commit.exclude","value":["*.o"],"path":"[ROOT]/.snap/config.toml"}
+    --- stderr ---
+    Set commit.exclude in [ROOT]/.snap/config.toml
+    "#);
+    insta::assert_snapshot!(env.snap(["config", "unset", "commit.exclude", "--json", "-q"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"action":"unset","key":"commit.exclude","value":null,"path":"[ROOT]/.snap/config.toml"}
+    "#);
 }
 
 #[test]
@@ -49,36 +241,120 @@ fn a_value_that_does_not_fit_changes_nothing() {
     insta::assert_snapshot!(env.snap(["config", "set", "compression.level", "99"]), @r"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml: `compression.level` is 99, but must be from 1 to 19
+    error: `compression.level` is 99, but must be a number from 1 to 19
     ");
-    insta::assert_snapshot!(env.snap(["config", "set", "compression.level", "high"]), @r#"
+    insta::assert_snapshot!(env.snap(["config", "set", "compression.level", "high"]), @r"
     exit: 2
     --- stderr ---
-    error: `compression.level`: invalid type: string "high", expected i32
-    "#);
+    error: `compression.level` is high, but must be a number from 1 to 19
+    ");
+    insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "1000000"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/.snap/config.toml:13: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
+    hint: correct that line of the file
+    ");
     insta::assert_snapshot!(env.snap(["config", "set", "colour", "red"]), @r"
     exit: 2
     --- stderr ---
     error: `colour` is not a setting
     hint: `snap config list` names all settings
     ");
-    insta::assert_snapshot!(env.snap(["config", "get", "colour"]), @r"
+    insta::assert_snapshot!(env.snap(["config", "get", "commit.authr"]), @r"
     exit: 2
     --- stderr ---
-    error: `colour` is not a setting
-    hint: `snap config list` names all settings
+    error: `commit.authr` is not a setting
+    hint: did you mean `commit.author`?
+    ");
+    insta::assert_snapshot!(env.snap(["config", "set", "version", "2"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `version` says how a store is written, and cannot be set
+    hint: a store keeps the version it was made with; `snap init` makes one of the newest
+    ");
+    insta::assert_snapshot!(env.snap(["config", "set", "ui.color", "never"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `ui.color` has no place here: it belongs in the user's file
+    hint: `snap config set --user KEY VALUE` writes the user's file
     ");
     assert_eq!(env.read(".snap/config.toml"), before);
 }
 
 #[test]
-fn an_unknown_key_in_the_file_is_named() {
-    let env = env();
+fn what_is_wrong_in_a_file_is_named_with_its_line() {
+    let env = with_user_file();
     env.write(".snap/config.toml", "version = 1\n[commit]\nauthr = 'ann'\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 1
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:3: unknown field `authr`, expected one of `author`, `host`, `exclude`, `exclude_caches`, `gitignore`
+    error: [ROOT]/.snap/config.toml:3: `commit.authr` is not a setting
+    hint: did you mean `commit.author`?
+    ");
+    env.write("user.toml", "[commit]\n\nexclude = '*.o'\n");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/user.toml:3: `commit.exclude` is '*.o', but must be a list of texts
+    hint: correct that line of the file; with SNAP_CONFIG= it is not read
+    ");
+    env.write("user.toml", "[commit\n");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/user.toml:1: unclosed table, expected `]`
     hint: correct that line of the file
+    ");
+}
+
+#[test]
+fn what_is_wrong_in_the_environment_is_named() {
+    let of = |name: &str, value: &str| {
+        let mut env = env();
+        // What others have called so is nobody's business.
+        env.set("SNAP_COMMON", "/var/snap");
+        env.set("SNAP_REVISION", "7");
+        env.snap(["config", "list"]).succeeds();
+        env.set(name, value);
+        env.snap(["config", "list"])
+    };
+    insta::assert_snapshot!(of("SNAP_COMPRESSION_LEVEL", "0"), @r"
+    exit: 2
+    --- stderr ---
+    error: SNAP_COMPRESSION_LEVEL: `compression.level` is 0, but must be a number from 1 to 19
+    ");
+    insta::assert_snapshot!(of("SNAP_COMMIT_EXLUDE", "*.o"), @r"
+    exit: 2
+    --- stderr ---
+    error: SNAP_COMMIT_EXLUDE: `commit.exlude` is not a setting
+    hint: did you mean `SNAP_COMMIT_EXCLUDE`?
+    ");
+    insta::assert_snapshot!(of("SNAP_CHUNK_MIN", "8192"), @r"
+    exit: 2
+    --- stderr ---
+    error: SNAP_CHUNK_MIN: `chunk.min` has no place here: it belongs in a store's file
+    ");
+}
+
+#[test]
+fn a_list_in_a_variable_has_a_member_on_each_line() {
+    let mut env = env();
+    env.set("SNAP_COMMIT_EXCLUDE", "*.o\n[ab].c");
+    assert_eq!(env.snap(["config", "get", "commit.exclude"]).line(), r#"["*.o", "[ab].c"]"#);
+    env.set("SNAP_COMMIT_EXCLUDE", "['*.o']");
+    assert_eq!(env.snap(["config", "get", "commit.exclude"]).line(), r#"["*.o"]"#);
+}
+
+#[test]
+fn without_a_store_those_of_the_user_are_listed() {
+    let env = TestEnv::new();
+    let listed = env.snap(["config", "list"]).succeeds().stdout;
+    assert!(listed.contains("compression.level = 3\n"), "{listed}");
+    assert!(!listed.contains("version"), "{listed}");
+    insta::assert_snapshot!(env.snap(["config", "set", "compression.level", "9"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no store here or above
+    hint: `snap commit` makes one here, `snap init` an empty one; --store names another
     ");
 }

@@ -176,8 +176,10 @@ fn steady(text: &str) -> String {
         rest = after;
     }
     shown.push_str(rest);
+    let would = |line: &str| line.contains(", would add ");
     let of_data = |line: &str| line.starts_with("Read ") && line.ends_with(" of the data\n");
     let lines = shown.split_inclusive('\n').map(|line| match line.rsplit_once(" in ") {
+        Some((front, _)) if would(front) => "Read [SIZE], would add [SIZE]\n".to_owned(),
         Some((front, _)) if front.starts_with("Read ") => {
             "Read [SIZE], added [SIZE], stored [SIZE] in [TIME]\n".to_owned()
         }

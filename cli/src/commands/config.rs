@@ -15,7 +15,7 @@ use snap_core::{
             edit::{Edit, unknown},
             error::Origin,
             key::{KeyPath, Value},
-            layer::Whose,
+            layer::{Layer, Whose},
         },
         open::{read_config_file, write_config},
     },
@@ -297,7 +297,9 @@ impl Target {
             }
             Whose::Store => {
                 let store = cx.store_dir()?;
-                let text = read_config_file(&store)?.text;
+                let file = read_config_file(&store)?;
+                let text = file.text.clone();
+                cx.settings().with_store(file).check_takeover()?;
                 Ok(Self { path: store.join(FILE), text, whose, store: Some(store) })
             }
         }
@@ -317,8 +319,7 @@ impl Target {
     fn tell(&self, action: &'static str, key: &KeyPath, cx: &Context) -> Result<(), CliError> {
         let mut out = cx.ui().out();
         if cx.ui().is_json() {
-            let layer =
-                snap_core::repo::config::layer::Layer::parse(&self.text, &self.path, self.whose)?;
+            let layer = Layer::parse(&self.text, &self.path, self.whose)?;
             let value = layer.get(key).map_or(serde_json::Value::Null, |(value, _)| json(value));
             let path = self.path.to_string_lossy().into_owned();
             out.json(&ChangeJson { version: 1, action, key: key.to_string(), value, path })?;

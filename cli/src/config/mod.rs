@@ -100,6 +100,26 @@ impl Settings {
         self.user_path.as_deref()
     }
 
+    /// Whether the store's file may be written anew by this user, to whom it
+    /// would then belong, with all the commands that somebody else put there.
+    pub(crate) fn check_takeover(&self) -> Result<(), CliError> {
+        let uid = rustix::process::geteuid();
+        let Some(file) = &self.store else { return Ok(()) };
+        // Root gives it back to its owner.
+        if uid.is_root() || file.is_of(uid.as_raw()) {
+            return Ok(());
+        }
+        let needs_trust = |path: &KeyPath| {
+            path.parts().first().is_some_and(|part| part == "hooks" || part == "profile")
+        };
+        match file.layer.values().find(|(path, _)| needs_trust(path)) {
+            Some((path, (_, origin))) => {
+                self.check_trust(origin, &format!("a change that makes `{path}` yours"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether nobody but the user can have written the store's file, from
     /// which `what` comes.
     fn check_trust(&self, origin: &Origin, what: &str) -> Result<(), CliError> {
@@ -108,11 +128,10 @@ impl Settings {
         if file.is_written_by(uid) {
             return Ok(());
         }
-        let why = match file.uid {
-            owner if owner == uid || owner == 0 => {
-                format!("others may write to it (mode {:04o})", file.mode & 0o7777)
-            }
-            owner => format!("it belongs to the user with id {owner}"),
+        let why = match file.is_of(uid) {
+            true if file.is_link => "it is a link".to_owned(),
+            true => format!("others may write to it (mode {:04o})", file.mode & 0o7777),
+            false => format!("it belongs to the user with id {}", file.uid),
         };
         Err(CliError::Untrusted { origin: origin.to_string(), what: what.to_owned(), why })
     }

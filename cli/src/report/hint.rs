@@ -65,9 +65,10 @@ fn of_cli(error: &CliError) -> Option<String> {
             return Some(format!("there is `{}`", known.join("`, `")));
         }
         CliError::Untrusted { .. } => {
-            "read what it says; once it is your own (`chown`, `chmod go-w`) it counts, and \
-             --no-hooks commits without hooks"
+            "read that file; it counts once it is your own (`chown`, `chmod go-w`), and hooks can \
+             be left out (--no-hooks)"
         }
+        CliError::HookStart { .. } => "it is run by `sh -c`; is there a `sh` in PATH?",
         CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
         CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
         _ => return None,

@@ -32,11 +32,8 @@ use crate::{
 /// A hook that is over is noticed after so long at the latest.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long the terminal's own Ctrl-C is given to end a hook.
-const PATIENCE: Duration = Duration::from_millis(500);
-
 /// How long a hook may take to end before it is asked more firmly.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The hooks of one commit, and what they are told.
 pub(super) struct Hooks {
@@ -168,7 +165,7 @@ enum End {
 /// Whom a signal goes to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// The shell; what it runs has it from the terminal.
+    /// The shell; it and what it runs have Ctrl-C from the terminal.
     Process,
     /// The shell and all that it runs.
     Group,
@@ -189,8 +186,10 @@ fn wait(mut child: Child, target: Target, cx: &Context) -> io::Result<End> {
         }
         if cx.cancelled() {
             let waited = cancelled.get_or_insert_with(Instant::now).elapsed();
-            let first = if target == Target::Process { PATIENCE } else { Duration::ZERO };
-            let signals = [(first, Signal::INT), (GRACE, Signal::TERM)];
+            let signals = match target {
+                Target::Process => &[(GRACE, Signal::TERM)][..],
+                Target::Group => &[(Duration::ZERO, Signal::INT), (GRACE, Signal::TERM)],
+            };
             if let Some((_, signal)) = signals.get(sent).filter(|(after, _)| waited >= *after) {
                 send(&child, target, *signal);
                 sent += 1;

@@ -62,7 +62,7 @@ pub(crate) struct CommitArgs {
     labels: Vec<(String, String)>,
 
     /// Profile whose paths, excludes and labels count besides those given here
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
     /// Branch to commit onto, made when it is missing; else the current one

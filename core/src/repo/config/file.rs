@@ -7,6 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fs_err::os::unix::fs::OpenOptionsExt;
+use rustix::{
+    fs::{Gid, OFlags, Uid, fchown},
+    io::Errno,
+};
+
 use crate::{
     base::{io::PathError, limits},
     disk::Disk,
@@ -35,6 +41,8 @@ pub struct ConfigFile {
     pub uid: u32,
     /// Who may do what with it.
     pub mode: u32,
+    /// A store's file that is a link: whoever made the link chose what is read.
+    pub is_link: bool,
 }
 
 /// Why a file of settings could not be read.
@@ -57,7 +65,7 @@ impl ConfigFile {
     /// [`FileError`]; [`PathError::is_not_found`] tells that there is none.
     pub fn read(path: &Path, whose: Whose) -> Result<Self, FileError> {
         let when = || PathError::when("read", path);
-        let file = fs_err::File::open(path).map_err(when())?;
+        let (file, is_link) = open(path, whose).map_err(when())?;
         let meta = file.metadata().map_err(when())?;
         let limit = limits::CONFIG_BYTES;
         let mut text = String::new();
@@ -66,34 +74,65 @@ impl ConfigFile {
             return Err(ConfigError::TooLarge { path: path.to_owned(), limit }.into());
         }
         let layer = Layer::parse(&text, path, whose)?;
-        Ok(Self { path: path.to_owned(), text, layer, uid: meta.uid(), mode: meta.mode() })
+        let (uid, mode) = (meta.uid(), meta.mode());
+        Ok(Self { path: path.to_owned(), text, layer, uid, mode, is_link })
     }
 
     /// Whether nobody but `uid` and root can have written what it says.
     pub fn is_written_by(&self, uid: u32) -> bool {
-        (self.uid == uid || self.uid == 0) && self.mode & OTHERS_WRITE == 0
+        self.is_of(uid) && self.mode & OTHERS_WRITE == 0 && !self.is_link
+    }
+
+    /// Whether it belongs to `uid` or to root.
+    pub fn is_of(&self, uid: u32) -> bool {
+        self.uid == uid || self.uid == 0
+    }
+}
+
+/// Opens a file; says whether a store's is a link. The user's may well be one.
+fn open(path: &Path, whose: Whose) -> io::Result<(fs_err::File, bool)> {
+    if whose == Whose::User {
+        return Ok((fs_err::File::open(path)?, false));
+    }
+    // Without `NONBLOCK` a pipe in its place would hang us.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let open = |flags: OFlags| {
+        let flags = i32::try_from(flags.bits()).unwrap_or(0);
+        fs_err::OpenOptions::new().read(true).custom_flags(flags).open(path)
+    };
+    match open(flags) {
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            Ok((open(OFlags::NONBLOCK)?, true))
+        }
+        other => Ok((other?, false)),
     }
 }
 
 /// Writes a file of settings whole, durably. One that was there keeps its
-/// mode; of a new one group and others cannot write.
+/// mode, and its owner where the system lets it; of a new one group and others
+/// cannot write.
 ///
 /// # Errors
 /// [`PathError`] of the first step that failed.
 pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(), PathError> {
     let before = match fs_err::metadata(path) {
-        Ok(meta) => Some(meta.permissions()),
+        Ok(meta) => Some(meta),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(PathError::when("look at", path)(error)),
     };
     let mut file = disk.create(temporary)?;
     file.write(text.as_bytes())?;
+    let own = file.file().metadata().map_err(PathError::when("look at", temporary))?;
     let mode = match before {
-        Some(mode) => mode,
-        None => {
-            let own = file.file().metadata().map_err(PathError::when("look at", temporary))?;
-            Permissions::from_mode(own.mode() & !OTHERS_WRITE & PERMISSIONS)
+        Some(meta) => {
+            if (meta.uid(), meta.gid()) != (own.uid(), own.gid()) {
+                let (uid, gid) = (Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid()));
+                // Only root may give a file away.
+                let _ = fchown(file.file(), Some(uid), Some(gid));
+            }
+            meta.permissions()
         }
+        None => Permissions::from_mode(own.mode() & !OTHERS_WRITE & PERMISSIONS),
     };
     let set = PathError::when("set the mode of", temporary);
     file.file().set_permissions(mode).map_err(set)?;

@@ -1,0 +1,181 @@
+//! `snap commit --profile`.
+
+use crate::env::{Ran, TestEnv};
+
+/// A home with a file of settings, and things to back up.
+fn env(settings: &str) -> TestEnv {
+    let mut env = TestEnv::new();
+    let home = env.path("home");
+    env.set("HOME", home.to_str().unwrap());
+    env.write("home/.config/snap/config.toml", settings);
+    env.write("home/docs/plan", "plan");
+    env.write("home/docs/plan.tmp", "draft");
+    env.write("home/notes", "notes");
+    env
+}
+
+/// The paths in the newest snapshot, behind those of the test's own folder.
+fn files(env: &TestEnv, store: &str) -> Vec<String> {
+    let listed = env.snap(["--store", store, "ls", "-R"]).succeeds().stdout;
+    let root = env.path("").to_str().unwrap().trim_matches('/').to_owned() + "/";
+    let lines = listed.lines().filter(|line| !line.ends_with('/'));
+    lines.map(|line| line.strip_prefix(&root).unwrap_or(line).to_owned()).collect()
+}
+
+#[test]
+fn one_says_what_where_and_how() {
+    let env = env("[profile.home]\npaths = ['~/docs', '~/notes']\nexclude = ['*.tmp']\n\
+                   labels = { set = 'home', by = 'night' }\nmessage = 'every night'\n\
+                   branch = 'nightly'\nstore = '~/../backup'\n");
+    env.snap(["--store", "backup", "init"]).succeeds();
+    let made = env.snap(["commit", "--profile", "home", "--json"]).succeeds();
+    assert_eq!(made.json()[0]["labels"].to_string(), r#"{"by":"night","set":"home"}"#);
+    assert_eq!(made.json()[0]["message"], "every night");
+    assert_eq!(env.read("backup/HEAD"), "ref: refs/heads/nightly\n");
+    assert_eq!(files(&env, "backup"), ["home/docs/plan", "home/notes"]);
+}
+
+#[test]
+fn options_add_to_its_lists_and_replace_its_single_values() {
+    let env = env("[profile.home]\npaths = ['~/docs']\nexclude = ['*.tmp']\n\
+                   labels = { set = 'home', by = 'night' }\nmessage = 'every night'\n");
+    env.snap(["init"]).succeeds();
+    env.write("more", "more");
+    env.write("more.o", "more");
+    let args = ["commit", "--profile", "home", "more", "more.o", "--exclude", "plan", "-m", "now"];
+    let made = env.snap(args.iter().chain(&["--label", "by=hand", "--json"])).succeeds();
+    assert_eq!(made.json()[0]["labels"].to_string(), r#"{"by":"hand","set":"home"}"#);
+    assert_eq!(made.json()[0]["message"], "now");
+    assert_eq!(files(&env, ".snap"), ["more", "more.o"]);
+}
+
+#[test]
+fn a_single_folder_is_as_the_folder_itself() {
+    let env = env("[profile.docs]\npaths = ['~/docs']\n");
+    env.snap(["commit", "--profile", "docs"]).succeeds();
+    assert_eq!(files(&env, "home/docs/.snap"), ["plan", "plan.tmp"]);
+    assert!(!env.path(".snap").exists());
+}
+
+#[test]
+fn relative_paths_start_at_the_project() {
+    let env = env("");
+    env.snap(["init"]).succeeds();
+    for path in ["src/main.rs", "src/deep/lib.rs", "plan", "other"] {
+        env.write(path, path);
+    }
+    env.snap(["config", "set", "profile.code.paths", r#"["src", "./plan"]"#]).succeeds();
+    env.snap_in("src/deep", ["commit", "--profile", "code"]).succeeds();
+    assert_eq!(files(&env, ".snap"), ["plan", "src/deep/lib.rs", "src/main.rs"]);
+    env.snap(["config", "set", "profile.code.paths", "src"]).succeeds();
+    env.snap_in("src/deep", ["commit", "--profile", "code"]).succeeds();
+    assert_eq!(files(&env, ".snap"), ["deep/lib.rs", "main.rs"]);
+    env.snap(["config", "set", "profile.code.paths", r#"["src", "../x"]"#]).succeeds();
+    env.write("../x", "");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "code"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `../x` cannot be the path of a file in a snapshot
+    hint: name it from a folder above, without `..`
+    ");
+    env.snap(["--store", "bare", "init"]).succeeds();
+    env.snap(["--store", "bare", "config", "set", "profile.a.paths", "src"]).succeeds();
+    insta::assert_snapshot!(env.snap(["--store", "bare", "commit", "--profile", "a"]), @r"
+    exit: 2
+    --- stderr ---
+    error: profile `a`: `src` is no full path, and a bare store has no folder to start at
+    hint: write it from `/` or `~/` on
+    ");
+}
+
+#[test]
+fn one_without_paths_is_of_the_project() {
+    let env = env("");
+    env.snap(["init"]).succeeds();
+    env.write("sub/a", "1");
+    env.snap(["config", "set", "profile.all.labels.kind", "all"]).succeeds();
+    env.snap(["config", "set", "profile.all.exclude", "home"]).succeeds();
+    env.snap_in("sub", ["commit", "--profile", "all"]).succeeds();
+    assert_eq!(files(&env, ".snap"), ["sub/a"]);
+}
+
+#[test]
+fn the_stores_settings_win_one_by_one() {
+    let env = env("[profile.home]\npaths = ['~/docs', '~/notes']\nmessage = 'of the user'\n");
+    env.snap(["init"]).succeeds();
+    env.snap(["config", "set", "profile.home.message", "of the store"]).succeeds();
+    let made = env.snap(["commit", "--profile", "home", "--json"]).succeeds();
+    assert_eq!(made.json()[0]["message"], "of the store");
+    assert_eq!(files(&env, ".snap"), ["home/docs/plan", "home/docs/plan.tmp", "home/notes"]);
+}
+
+#[test]
+fn one_can_leave_out_caches_and_what_git_ignores() {
+    let env = env("[profile.a]\npaths = ['~/docs']\nexclude_caches = true\ngitignore = true\n\
+                   one_file_system = true\n[profile.b]\npaths = ['~/docs']\ngitignore = false\n");
+    env.write("home/docs/cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
+    env.write("home/docs/cache/x", "x");
+    env.write("home/docs/.gitignore", "*.tmp\n");
+    env.snap(["commit", "--profile", "a"]).succeeds();
+    let store = "home/docs/.snap";
+    assert_eq!(files(&env, store), [".gitignore", "cache/CACHEDIR.TAG", "plan"]);
+    env.snap(["--store", store, "config", "set", "commit.gitignore", "true"]).succeeds();
+    env.snap(["commit", "--profile", "b"]).succeeds();
+    assert!(files(&env, store).contains(&"plan.tmp".to_owned()));
+}
+
+#[test]
+fn one_that_is_not_there_is_told_with_those_that_are() {
+    let env = env("[profile.home]\npaths = ['~/docs']\n[profile.work]\n");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "hom"]), @r"
+    exit: 2
+    --- stderr ---
+    error: there is no profile `hom`
+    hint: there is `home`, `work`
+    ");
+    assert!(!env.path(".snap").exists());
+    env.write("home/.config/snap/config.toml", "");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @r#"
+    exit: 2
+    --- stderr ---
+    error: there is no profile `home`
+    hint: `snap config set profile.NAME.paths '["~/docs"]'` makes one; --user, for all stores
+    "#);
+}
+
+#[test]
+fn paths_that_mean_nothing_are_named() {
+    let of = |path: &str| -> Ran {
+        let env = env(&format!("[profile.a]\npaths = ['{path}', '~/docs']\n"));
+        let ran = env.snap(["commit", "--profile", "a"]);
+        assert!(!env.path(".snap").exists());
+        ran
+    };
+    insta::assert_snapshot!(of("~bob/docs"), @r"
+    exit: 2
+    --- stderr ---
+    error: `~bob/docs` has a `~` that stands for no folder
+    hint: `~/` stands for the folder that HOME names; else write it out
+    ");
+    insta::assert_snapshot!(of("~/nowhere"), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot read [ROOT]/home/nowhere
+      caused by: No such file or directory (os error 2)
+    ");
+}
+
+#[test]
+fn one_in_a_file_that_others_may_write_is_refused() {
+    let env = env("[profile.mine]\npaths = ['~/docs', '~/notes']\n");
+    env.snap(["init"]).succeeds();
+    env.snap(["config", "set", "profile.theirs.paths", "/etc/hostname"]).succeeds();
+    env.mode(".snap/config.toml", 0o666);
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "theirs"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/.snap/config.toml:34: profile `theirs` is refused, because somebody else may have written the file: others may write to it (mode 0666)
+    hint: read that file; it counts once it is your own (`chown`, `chmod go-w`), and hooks can be left out (--no-hooks)
+    ");
+    env.snap(["commit", "--profile", "mine"]).succeeds();
+}
