@@ -272,7 +272,7 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run"]), @r"
     exit: 0
     --- stderr ---
-    Nothing changed since 2026-11-21 08:00:00.000000001 +00:00, checked in [TIME]
+    Nothing changed since 2026-11-21 08:00:00 +00:00, checked in [TIME]
     ");
 }
 

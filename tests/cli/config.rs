@@ -176,7 +176,7 @@ fn the_users_file_is_made_where_it_belongs() {
     fs_err::os::unix::fs::symlink(env.path("dot/snap.toml"), &link).unwrap();
     env.snap(["config", "set", "--user", "ui.color", "auto"]).succeeds();
     assert!(link.is_symlink());
-    assert_eq!(env.read("dot/snap.toml"), "# mine\n[ui]\ncolor = \"auto\"\n");
+    assert_eq!(env.read("dot/snap.toml"), "# mine\n\n[ui]\ncolor = \"auto\"\n");
     env.set("SNAP_CONFIG", "");
     insta::assert_snapshot!(env.snap(["config", "set", "--user", "ui.color", "never"]), @r"
     exit: 1

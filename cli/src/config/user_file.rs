@@ -59,7 +59,8 @@ fn is_absent(kind: io::ErrorKind, is_named: bool) -> bool {
 
 /// Its text, to be changed; empty when it is not there.
 pub(crate) fn text(path: &Path) -> Result<String, CliError> {
-    match fs_err::read_to_string(path) {
+    // What failed and where is said by the error around it.
+    match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         other => other.map_err(|error| CliError::Settings(PathError::when("read", path)(error))),
     }

@@ -40,7 +40,7 @@ impl Edit<'_> {
         let in_place = replace(&mut document, key, &value).then(|| document.to_string());
         let changed = in_place
             .or_else(|| uncomment(self.text, key, &value).filter(holds))
-            .or_else(|| add(&mut document, key, &value).map(|()| document.to_string()));
+            .or_else(|| add(self.text, &mut document, key, &value));
         let text = changed.ok_or_else(|| self.awkward(key))?;
         self.reread(&text)?;
         if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
@@ -194,29 +194,40 @@ fn uncomment(text: &str, key: &KeyPath, value: &Value) -> Option<String> {
     None
 }
 
-/// Adds a setting that is not there, and the sections that it needs.
-fn add(document: &mut DocumentMut, key: &KeyPath, value: &Value) -> Option<()> {
+/// Adds a setting that is not there, in its section if that has a place of its
+/// own, else in a new one at the end.
+fn add(text: &str, document: &mut DocumentMut, key: &KeyPath, value: &Value) -> Option<String> {
     let (leaf, sections) = key.parts().split_last()?;
     let mut table: &mut dyn TableLike = document.as_table_mut();
-    let mut is_inline = false;
+    let (mut is_inline, mut is_implicit) = (false, false);
     for section in sections {
+        if table.get(section).is_none() && !is_inline {
+            return Some(append(text, sections, leaf, value));
+        }
         if table.get(section).is_none() {
-            let new = if is_inline { Item::Value(InlineTable::new().into()) } else { implicit() };
-            table.insert(section, new);
+            table.insert(section, Item::Value(InlineTable::new().into()));
         }
         let item = table.get_mut(section)?;
         is_inline = item.is_inline_table();
+        is_implicit = item.as_table().is_some_and(|own| own.is_implicit() && !own.is_dotted());
         table = item.as_table_like_mut()?;
     }
+    // Such as `[profile.home]`, when there is `[profile.home.hooks]` only.
+    if is_implicit {
+        return Some(append(text, sections, leaf, value));
+    }
     table.insert(leaf, Item::Value(toml(value)?));
-    Some(())
+    Some(document.to_string())
 }
 
-/// A section that shows no header of its own unless it has values.
-fn implicit() -> Item {
-    let mut table = Table::new();
-    table.set_implicit(true);
-    Item::Table(table)
+/// Adds a section with one setting. Behind all else, comments included: they
+/// may belong to the section above.
+fn append(text: &str, sections: &[String], leaf: &str, value: &Value) -> String {
+    let before = match text.trim_end() {
+        "" => String::new(),
+        before => format!("{before}\n\n"),
+    };
+    format!("{before}[{}]\n{} = {value}\n", KeyPath::new(sections), KeyPath::new([leaf]))
 }
 
 /// Cuts out the lines from the one with `start` to the one with `end`.

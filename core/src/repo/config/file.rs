@@ -1,13 +1,12 @@
 //! Reading and writing a file of settings.
 
 use std::{
-    fs::Permissions,
+    fs::{File, OpenOptions, Permissions},
     io::{self, Read},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use fs_err::os::unix::fs::OpenOptionsExt;
 use rustix::{
     fs::{Gid, OFlags, Uid, fchown},
     io::Errno,
@@ -90,21 +89,21 @@ impl ConfigFile {
 }
 
 /// Opens a file; says whether a store's is a link. The user's may well be one.
-fn open(path: &Path, whose: Whose) -> io::Result<(fs_err::File, bool)> {
-    if whose == Whose::User {
-        return Ok((fs_err::File::open(path)?, false));
-    }
-    // Without `NONBLOCK` a pipe in its place would hang us.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+/// What failed and where is said by the error around it.
+fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
     let open = |flags: OFlags| {
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
-        fs_err::OpenOptions::new().read(true).custom_flags(flags).open(path)
+        OpenOptions::new().read(true).custom_flags(flags).open(path)
     };
-    match open(flags) {
-        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-            Ok((open(OFlags::NONBLOCK)?, true))
-        }
-        other => Ok((other?, false)),
+    match whose {
+        Whose::User => Ok((open(OFlags::empty())?, false)),
+        // Without `NONBLOCK` a pipe in its place would hang us.
+        Whose::Store => match open(OFlags::NOFOLLOW | OFlags::NONBLOCK) {
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                Ok((open(OFlags::NONBLOCK)?, true))
+            }
+            other => Ok((other?, false)),
+        },
     }
 }
 

@@ -84,6 +84,21 @@ fn setting_and_unsetting_leave_all_else_as_it_is() {
     let added = edit.set(&path("profile.work.hooks.pre_commit"), "true").unwrap();
     assert!(added.starts_with(text), "{added}");
     assert!(added.ends_with("\n[profile.work.hooks]\npre_commit = \"true\"\n"), "{added}");
+    let more = store(&added).set(&path("profile.work.paths"), "/etc").unwrap();
+    assert_eq!(more, format!("{added}\n[profile.work]\npaths = [\"/etc\"]\n"));
+    let dotted = "version = 1\nprofile.a.message = 'm'\n";
+    let set = |key: &str| store(dotted).set(&path(key), "x").unwrap();
+    assert_eq!(set("profile.a.branch"), format!("{dotted}profile.a.branch = \"x\"\n"));
+    assert_eq!(set("profile.b.branch"), format!("{dotted}\n[profile.b]\nbranch = \"x\"\n"));
+}
+
+#[test]
+fn a_new_section_stands_behind_the_comments_of_the_one_above() {
+    let text = Config::default().to_text();
+    let with = store(&text).set(&path("hooks.pre_commit"), "true").unwrap();
+    assert_eq!(with, format!("{text}\n[hooks]\npre_commit = \"true\"\n"));
+    let both = store(&with).set(&path("commit.author"), "ann").unwrap();
+    assert_eq!(both, with.replace("# author = \"\"", "author = \"ann\""));
 }
 
 #[test]
