@@ -52,11 +52,13 @@ fn insert(layer: &mut Layer, key: &Key, name: &str, value: &OsStr) -> Result<(),
     let origin = Origin::Variable(name.to_owned());
     if key.scope == Scope::Store {
         let rule = "it belongs in a store's file";
-        return Err(ConfigError::Misplaced { origin, key: key.name.to_owned(), rule });
+        let (origin, key) = (Box::new(origin), key.name.to_owned());
+        return Err(ConfigError::Misplaced { origin, key, rule });
     }
     let wrong = |rule: String| {
         let found = value.to_string_lossy().into_owned();
-        ConfigError::Value { origin: origin.clone(), key: key.name.to_owned(), found, rule }
+        let (origin, key) = (Box::new(origin.clone()), key.name.to_owned());
+        ConfigError::Value { origin, key, found, rule }
     };
     let text = value.to_str().ok_or_else(|| wrong("UTF-8".to_owned()))?;
     let value = key.kind.of_text(text).ok_or_else(|| wrong(key.kind.rule()))?;
@@ -76,5 +78,6 @@ fn unknown(name: &str) -> ConfigError {
     let known: Vec<String> = KEYS.iter().filter_map(variable).collect();
     let key = name.trim_start_matches("SNAP_").to_lowercase().replacen('_', ".", 1);
     let close = close_names(name, known.iter().map(String::as_str));
-    ConfigError::Unknown { origin: Origin::Variable(name.to_owned()), key, close }
+    let origin = Box::new(Origin::Variable(name.to_owned()));
+    ConfigError::Unknown { origin, key, close }
 }

@@ -131,8 +131,10 @@ fn of_config(error: &ConfigError) -> Option<String> {
         {
             return Some(format!("did you mean `{}`?", close.join("`, `")));
         }
-        ConfigError::Unknown { origin: Origin::Variable(_), .. }
-        | ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
+        ConfigError::Unknown { origin, .. } if matches!(**origin, Origin::Variable(_)) => {
+            "`snap config list` names all settings"
+        }
+        ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
         ConfigError::Misplaced { rule, .. } if rule.contains("user's") => {
             "`snap config set --user KEY VALUE` writes the user's file"
         }
@@ -152,7 +154,7 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
         | ConfigError::Value { origin, .. }
         | ConfigError::Misplaced { origin, .. } => {
             origin.file()?;
-            matches!(origin, Origin::User { .. })
+            matches!(**origin, Origin::User { .. })
         }
         ConfigError::Syntax { .. } => false,
         _ => return None,

@@ -87,7 +87,7 @@ impl Edit<'_> {
         if key.name == "version" {
             return Err(ConfigError::FixedVersion);
         }
-        let origin = Origin::Argument;
+        let origin = Box::new(Origin::Argument);
         if let Some(rule) = misplaced(path, key.scope, self.whose) {
             return Err(ConfigError::Misplaced { origin, key: path.to_string(), rule });
         }

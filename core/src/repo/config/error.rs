@@ -100,7 +100,7 @@ pub enum ConfigError {
     #[error("{origin}: `{key}` is not a setting")]
     Unknown {
         /// Where it stands.
-        origin: Origin,
+        origin: Box<Origin>,
         /// Its name.
         key: String,
         /// Settings of a name like it.
@@ -118,7 +118,7 @@ pub enum ConfigError {
     #[error("{}`{key}` is {found}, but must be {rule}", at(origin))]
     Value {
         /// Where it stands.
-        origin: Origin,
+        origin: Box<Origin>,
         /// Such as `chunk.min`.
         key: String,
         /// Its value.
@@ -130,7 +130,7 @@ pub enum ConfigError {
     #[error("{}`{key}` has no place here: {rule}", at(origin))]
     Misplaced {
         /// Where it stands.
-        origin: Origin,
+        origin: Box<Origin>,
         /// Its name.
         key: String,
         /// Where it belongs.

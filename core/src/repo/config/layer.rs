@@ -130,12 +130,13 @@ impl File<'_> {
         let path = KeyPath::new(parts.iter().cloned());
         let wrong = |origin, rule: String| {
             let (key, found) = (path.to_string(), shown(item, self.text));
+            let origin = Box::new(origin);
             Err(ConfigError::Value { origin, key, found, rule })
         };
         let Some(key) = path.key() else {
             if !path.is_section() {
                 let (key, close) = (path.to_string(), path.close());
-                return Err(ConfigError::Unknown { origin, key, close });
+                return Err(ConfigError::Unknown { origin: Box::new(origin), key, close });
             }
             let Some(table) = item.as_table_like() else {
                 return wrong(origin, format!("a section, `[{path}]`"));
@@ -148,7 +149,8 @@ impl File<'_> {
             return self.read(table, parts);
         };
         if let Some(rule) = misplaced(&path, key.scope, self.whose) {
-            return Err(ConfigError::Misplaced { origin, key: path.to_string(), rule });
+            let (origin, key) = (Box::new(origin), path.to_string());
+            return Err(ConfigError::Misplaced { origin, key, rule });
         }
         match item.as_value().and_then(|value| key.kind.of_toml(value)) {
             Some(value) => self.layer.insert(path, value, origin),

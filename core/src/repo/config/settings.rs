@@ -146,7 +146,8 @@ impl Settings {
             Some((key, found, rule)) => {
                 let origin = self.plain(key).map_or(Origin::BuiltIn, |(_, origin)| origin);
                 let (key, rule) = (key.to_owned(), rule.to_owned());
-                Err(ConfigError::Value { origin, key, found: found.to_string(), rule })
+                let (origin, found) = (Box::new(origin), found.to_string());
+                Err(ConfigError::Value { origin, key, found, rule })
             }
         }
     }
