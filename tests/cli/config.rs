@@ -298,6 +298,20 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     error: [ROOT]/user.toml:3: `commit.exclude` is '*.o', but must be a list of texts
     hint: correct that line of the file; with SNAP_CONFIG= it is not read
     ");
+    env.write("user.toml", b"[commit]\n# \xff\n");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/user.toml:2: what stands there is not UTF-8
+    hint: correct that line of the file
+    ");
+    env.write("user.toml", "# much\n".repeat(200_000));
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/user.toml has more than 1048576 bytes
+    hint: settings take a few lines; look at what that file is
+    ");
     env.write("user.toml", "[commit\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 1

@@ -131,6 +131,12 @@ fn one_that_is_not_there_is_told_with_those_that_are() {
     exit: 2
     --- stderr ---
     error: there is no profile `hom`
+    hint: did you mean `home`?
+    ");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "photos"]), @r"
+    exit: 2
+    --- stderr ---
+    error: there is no profile `photos`
     hint: there is `home`, `work`
     ");
     assert!(!env.path(".snap").exists());

@@ -3,7 +3,7 @@
 use std::{error::Error, io, path::Path};
 
 use snap_core::{
-    base::{io::PathError, kind::ErrorKind},
+    base::{close::close_names, io::PathError, kind::ErrorKind},
     ops::{bundle, commit::CommitError, list::ListError, restore::RestoreError},
     repo::{
         RefError, RepoError, SpecError,
@@ -17,6 +17,9 @@ use crate::{
     report::{CliError, causes},
     ui::time,
 };
+
+/// Profiles that a hint names at most.
+const LISTED: usize = 10;
 
 /// Advice for an error, where there is any.
 pub(super) fn hint(error: &CliError) -> Option<String> {
@@ -61,9 +64,7 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoProfile { known, .. } if known.is_empty() => {
             "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
         }
-        CliError::NoProfile { known, .. } => {
-            return Some(format!("there is `{}`", known.join("`, `")));
-        }
+        CliError::NoProfile { name, known } => return Some(profiles(name, known)),
         CliError::Untrusted { .. } => {
             "read that file; it counts once it is your own (`chown`, `chmod go-w`), and hooks can \
              be left out (--no-hooks)"
@@ -112,6 +113,20 @@ fn of_file(error: &PathError) -> Option<String> {
     taken.then(|| "--force replaces it".to_owned())
 }
 
+/// Profiles that are there, when one is not.
+fn profiles(name: &str, known: &[String]) -> String {
+    let close = close_names(name, known.iter().map(String::as_str));
+    if !close.is_empty() {
+        return format!("did you mean `{}`?", close.join("`, `"));
+    }
+    let shown: Vec<&str> = known.iter().take(LISTED).map(String::as_str).collect();
+    let more = match known.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("there is `{}`{more}", shown.join("`, `"))
+}
+
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
         RepoError::NoStore { .. } => "`snap --store STORE init` makes one",
@@ -142,6 +157,7 @@ fn of_config(error: &ConfigError) -> Option<String> {
             "a store keeps the version it was made with; `snap init` makes one of the newest"
         }
         ConfigError::Awkward { .. } => "change that file by hand",
+        ConfigError::TooLarge { .. } => "settings take a few lines; look at what that file is",
         ConfigError::NoVersion { .. } => "`version = 1` is the only one so far",
         error => return of_setting_in_file(error),
     };

@@ -17,7 +17,7 @@ use crate::{
     disk::Disk,
     repo::config::{
         error::ConfigError,
-        layer::{Layer, Whose},
+        layer::{Layer, Whose, line_of},
     },
 };
 
@@ -67,11 +67,16 @@ impl ConfigFile {
         let (file, is_link) = open(path, whose).map_err(when())?;
         let meta = file.metadata().map_err(when())?;
         let limit = limits::CONFIG_BYTES;
-        let mut text = String::new();
-        file.take(limit + 1).read_to_string(&mut text).map_err(when())?;
-        if text.len() as u64 > limit {
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(when())?;
+        if bytes.len() as u64 > limit {
             return Err(ConfigError::TooLarge { path: path.to_owned(), limit }.into());
         }
+        let text = String::from_utf8(bytes).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            line: line_of(error.as_bytes(), error.utf8_error().valid_up_to()),
+            message: "what stands there is not UTF-8".to_owned(),
+        })?;
         let layer = Layer::parse(&text, path, whose)?;
         let (uid, mode) = (meta.uid(), meta.mode());
         Ok(Self { path: path.to_owned(), text, layer, uid, mode, is_link })

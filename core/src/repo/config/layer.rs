@@ -41,7 +41,8 @@ impl Layer {
         if whose == Whose::Store {
             check_version(&document, path)?;
         }
-        let mut file = File { text, path, whose, layer: Self::default() };
+        let ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        let mut file = File { text, path, whose, ends, layer: Self::default() };
         file.read(document.as_table(), &mut Vec::new())?;
         Ok(file.layer)
     }
@@ -76,7 +77,12 @@ pub(super) fn syntax(error: &toml_edit::TomlError, text: &str, path: &Path) -> C
 }
 
 fn line(text: &str, at: usize) -> usize {
-    text.get(..at).unwrap_or(text).matches('\n').count() + 1
+    line_of(text.as_bytes(), at)
+}
+
+/// The line that byte `at` stands on, from 1.
+pub(super) fn line_of(text: &[u8], at: usize) -> usize {
+    text.iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// Looks at the version before anything else: the other settings of a newer
@@ -97,12 +103,16 @@ struct File<'t> {
     text: &'t str,
     path: &'t Path,
     whose: Whose,
+    /// Where lines end: counting anew for each setting would take as long as a
+    /// hostile file likes.
+    ends: Vec<usize>,
     layer: Layer,
 }
 
 impl File<'_> {
     fn origin(&self, at: usize) -> Origin {
-        let (path, line) = (self.path.to_owned(), line(self.text, at));
+        let line = self.ends.partition_point(|end| *end < at) + 1;
+        let path = self.path.to_owned();
         match self.whose {
             Whose::Store => Origin::Store { path, line },
             Whose::User => Origin::User { path, line },

@@ -207,6 +207,18 @@ fn plain_text_becomes_what_a_setting_wants() {
     }
 }
 
+/// Without end, where each line were counted from the start.
+#[test]
+fn as_many_settings_as_a_file_can_hold_are_read() {
+    let mut text = String::from("version = 1\n");
+    for number in 0..30_000 {
+        text.push_str(&format!("[profile.p{number}]\npaths = ['x']\n"));
+    }
+    let layer = layer(&text, Whose::Store);
+    let (_, origin) = layer.get(&path("profile.p29999.paths")).unwrap();
+    assert_eq!(origin.file().map(|(_, line)| line), Some(60_001));
+}
+
 #[test]
 fn names_of_any_form_come_back() {
     for parts in [&["profile", "a.b", "labels", ""][..], &["profile", "ä\"\n", "paths"]] {
