@@ -167,12 +167,13 @@ fn title(phase: Phase) -> &'static str {
         Phase::Restore => "Restoring",
         Phase::Structure => "Checking structure",
         Phase::Data => "Checking data",
+        Phase::History => "Reading history",
         _ => "Working",
     }
 }
 
 fn style(phase: Phase, knows_total: bool) -> ProgressStyle {
-    let counts = matches!(phase, Phase::Index | Phase::Compare | Phase::Structure);
+    let counts = matches!(phase, Phase::Index | Phase::Compare | Phase::Structure | Phase::History);
     let template = match (counts, knows_total) {
         (false, true) => {
             "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left {msg}"

@@ -25,6 +25,8 @@ pub enum Phase {
     Structure,
     /// Reading and hashing packs; counts bytes.
     Data,
+    /// Going through history; counts commits.
+    History,
 }
 
 /// Something worth telling that does not end the operation.

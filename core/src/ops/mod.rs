@@ -4,9 +4,13 @@
 pub mod bundle;
 pub mod cat;
 pub mod commit;
+pub mod find;
 pub mod list;
 pub mod log;
+pub mod path_log;
 pub mod reach;
 pub mod restore;
+pub mod stats;
 pub mod tidy;
+pub mod undo;
 pub mod verify;

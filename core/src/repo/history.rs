@@ -25,6 +25,16 @@ pub enum Parents {
     First,
 }
 
+impl Parents {
+    /// Those of a commit that are followed.
+    pub fn of(self, commit: &Commit) -> &[CommitId] {
+        match self {
+            Self::All => &commit.parents,
+            Self::First => commit.parents.get(..1).unwrap_or_default(),
+        }
+    }
+}
+
 /// Iterates over commits, newest first.
 #[derive(Debug)]
 pub struct History<'a> {
@@ -70,16 +80,27 @@ impl<'a> History<'a> {
     }
 
     fn step(&mut self) -> Result<Option<(CommitId, Commit)>, StoreError> {
-        let Some(Waiting { commit, id, .. }) = self.waiting.pop() else { return Ok(None) };
-        let follow = match self.parents {
-            Parents::All => commit.parents.as_slice(),
-            Parents::First => commit.parents.get(..1).unwrap_or_default(),
-        };
-        if follow.len() > 1 && self.met.is_none() {
+        let Some((id, commit)) = self.pop() else { return Ok(None) };
+        let parents = self.parents;
+        self.follow(parents.of(&commit))?;
+        Ok(Some((id, commit)))
+    }
+
+    /// The newest commit that waits, for a caller who chooses which of its
+    /// parents to [follow](History::follow).
+    pub fn pop(&mut self) -> Option<(CommitId, Commit)> {
+        self.waiting.pop().map(|Waiting { commit, id, .. }| (id, commit))
+    }
+
+    /// Goes on with these parents of the commit that came last.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one cannot be read.
+    pub fn follow(&mut self, parents: &[CommitId]) -> Result<(), StoreError> {
+        if parents.len() > 1 && self.met.is_none() {
             self.met = Some(HashSet::new());
         }
-        follow.iter().try_for_each(|parent| self.add(*parent))?;
-        Ok(Some((id, commit)))
+        parents.iter().try_for_each(|parent| self.add(*parent))
     }
 }
 

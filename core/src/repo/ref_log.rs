@@ -13,6 +13,8 @@
 //! ends are written `\\`, `\t`, `\n`, `\r`. A line is written and synced before the
 //! ref moves, so a crash in between leaves a line about a change that did not
 //! happen, never a change without a line. A line torn by a crash is skipped.
+//! No two lines of a store, in whatever log, have the same time: it tells the
+//! order of changes.
 
 use std::{fmt, io, path::Path};
 

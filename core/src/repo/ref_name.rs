@@ -130,6 +130,35 @@ impl fmt::Display for RefName {
     }
 }
 
+/// What can be moved: `HEAD`, a branch or a tag.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pointer {
+    /// `HEAD` itself, not the branch that it names.
+    Head,
+    /// A branch or a tag.
+    Ref(RefName),
+}
+
+/// `HEAD`, or the full form of a name.
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head => f.write_str("HEAD"),
+            Self::Ref(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Pointer {
+    /// As messages call it: `HEAD`, or such as "branch `main`".
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Head => "HEAD".to_owned(),
+            Self::Ref(name) => format!("{} `{}`", name.kind().noun(), name.short()),
+        }
+    }
+}
+
 fn broken_rule(name: &str) -> Option<&'static str> {
     let special = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
     let rules = [

@@ -5,33 +5,30 @@
 //! | `refs/heads/NAME`  | 64 hex digits of a commit, `\n`                |
 //! | `refs/tags/NAME`   | likewise                                       |
 //! | `HEAD`             | `ref: refs/heads/NAME\n`, or a commit's digits |
-//! | `lock`             | empty; held while a ref moves, never long      |
+//! | `lock`             | see [`lock`]; held while a ref moves, never long |
 //!
 //! A ref moves under an exclusive lock on `lock`: read it again, compare it
 //! with what the caller saw, append the change to the [log](super::ref_log),
 //! then write the new file whole (temporary file, sync, rename, sync of the
 //! folder). Reading takes no lock: a file is there whole or not at all.
 
+mod lock;
+mod moves;
+
 use std::{
-    fs::TryLockError,
     io,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
 };
 
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
-    disk::{Disk, NewFile},
+    disk::Disk,
     repo::{
         ref_log::{self, Target},
         ref_name::{RefKind, RefName, RefNameError},
     },
 };
-
-/// How long to wait for another process to let go of the lock. It is held for
-/// a few syncs; a disk that takes longer than this for them is stuck.
-const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 /// What `HEAD` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,14 +39,25 @@ pub enum Head {
     Detached(CommitId),
 }
 
+impl From<&Head> for Target {
+    fn from(head: &Head) -> Self {
+        match head {
+            Head::Branch(name) => Self::Branch(name.clone()),
+            Head::Detached(id) => Self::Commit(*id),
+        }
+    }
+}
+
 /// Who moves a ref, when, and what for.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// When.
+    /// When. In the log it is put after the change before it, of whatever ref,
+    /// so that the logs together tell the order in which refs changed.
     pub time: Time,
     /// Who.
     pub who: &'a str,
-    /// Such as "commit: fix the roof".
+    /// Such as "commit: fix the roof"; `undo: …` and `redo: …` are for the
+    /// [undoing](super::undo) of changes only.
     pub reason: &'a str,
 }
 
@@ -235,7 +243,7 @@ impl Refs {
         new: Option<CommitId>,
         change: &Change<'_>,
     ) -> Result<(), RefError> {
-        let _lock = self.lock()?;
+        let mut lock = self.lock()?;
         let found = self.read(name)?;
         match found {
             _ if found == expected => {}
@@ -253,6 +261,7 @@ impl Refs {
             self.make_room(name, &path)?;
             self.disk.create_folders(folder)?;
         }
+        let change = &self.timed(&mut lock, change)?;
         let log = name.log_file(&self.store);
         ref_log::append(&self.disk, &log, (&found.into(), &new.into()), change)?;
         match new {
@@ -281,15 +290,16 @@ impl Refs {
         new: CommitId,
         change: &Change<'_>,
     ) -> Result<(), RefError> {
-        let _lock = self.lock()?;
+        let mut lock = self.lock()?;
         match self.read(name) {
             Err(RefError::Damaged { .. }) => {}
             Err(error) => return Err(error),
             Ok(None) => return Err(RefError::Unknown { name: name.clone() }),
             Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
         }
-        let log = name.log_file(&self.store);
-        ref_log::append(&self.disk, &log, (&Target::Nothing, &new.into()), change)?;
+        let change = &self.timed(&mut lock, change)?;
+        let old = self.log(name)?.pop().map_or(Target::Nothing, |line| line.new);
+        ref_log::append(&self.disk, &name.log_file(&self.store), (&old, &new.into()), change)?;
         self.write(&name.file(&self.store), &format!("{new}\n"))
     }
 
@@ -317,19 +327,16 @@ impl Refs {
         new: &Head,
         change: &Change<'_>,
     ) -> Result<(), RefError> {
-        let _lock = self.lock()?;
+        let mut lock = self.lock()?;
         if self.head()? != *expected {
             return Err(RefError::HeadMoved);
         }
         if expected == new {
             return Ok(());
         }
-        let target = |head: &Head| match head {
-            Head::Branch(name) => Target::Branch(name.clone()),
-            Head::Detached(id) => Target::Commit(*id),
-        };
+        let change = &self.timed(&mut lock, change)?;
         let log = self.head_log_file();
-        ref_log::append(&self.disk, &log, (&target(expected), &target(new)), change)?;
+        ref_log::append(&self.disk, &log, (&expected.into(), &new.into()), change)?;
         self.write_head(new)
     }
 
@@ -369,25 +376,6 @@ impl Refs {
     fn write(&self, path: &Path, text: &str) -> Result<(), RefError> {
         let temporary = temporary(&self.store, "ref");
         Ok(self.disk.write_whole(&temporary, path, text.as_bytes())?)
-    }
-
-    /// Takes the store's short lock; it ends with the returned file.
-    fn lock(&self) -> Result<NewFile, RefError> {
-        let path = self.store.join("lock");
-        let file = self.disk.append(&path)?;
-        let start = Instant::now();
-        loop {
-            match file.file().try_lock() {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::Error(source)) => {
-                    return Err(PathError { action: "lock", path, source }.into());
-                }
-                Err(TryLockError::WouldBlock) if start.elapsed() > LOCK_WAIT => {
-                    return Err(RefError::Locked { path, waited_secs: LOCK_WAIT.as_secs() });
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
-            }
-        }
     }
 
     /// Makes sure that no ref is a folder of this one or lies below it;

@@ -63,7 +63,7 @@ impl<'s> Entries<'s> {
     }
 }
 
-fn broken(id: TreeId, what: &'static str) -> StoreError {
+pub(super) fn broken(id: TreeId, what: &'static str) -> StoreError {
     let source = FormatError::Invalid { what, at: 1 };
     StoreError::Object { id: id.object(), kind: ObjectKind::Tree, source }
 }

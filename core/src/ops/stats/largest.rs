@@ -1,0 +1,80 @@
+//! The largest of many files, in a heap that keeps no more than are asked for.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use crate::base::id::{BlobId, CommitId};
+
+/// A large file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeFile {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its content.
+    pub id: BlobId,
+    /// A path that has it.
+    pub path: Vec<u8>,
+    /// The first commit that has it.
+    pub commit: CommitId,
+}
+
+/// Small ones on top, so that they go first.
+type Slot = Reverse<(u64, Reverse<Vec<u8>>, BlobId, CommitId)>;
+
+/// Keeps the largest ones.
+#[derive(Debug)]
+pub(super) struct Largest {
+    heap: BinaryHeap<Slot>,
+    limit: usize,
+}
+
+impl Largest {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { heap: BinaryHeap::new(), limit }
+    }
+
+    /// Offers a content, if it is one.
+    pub(super) fn add(&mut self, content: Option<(u64, BlobId)>, path: &[u8], commit: CommitId) {
+        let Some((bytes, id)) = content else { return };
+        let is_full = self.heap.len() >= self.limit;
+        if is_full && self.heap.peek().is_none_or(|Reverse((least, ..))| *least >= bytes) {
+            return;
+        }
+        self.heap.push(Reverse((bytes, Reverse(path.to_vec()), id, commit)));
+        if is_full {
+            self.heap.pop();
+        }
+    }
+
+    /// Largest first.
+    pub(super) fn into_sorted(self) -> Vec<LargeFile> {
+        let sorted = self.heap.into_sorted_vec().into_iter();
+        let file = |Reverse((bytes, Reverse(path), id, commit)): Slot| LargeFile {
+            bytes,
+            id,
+            path,
+            commit,
+        };
+        sorted.map(file).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_stay_in_order() {
+        let mut largest = Largest::new(2);
+        let commit = CommitId::of(b"");
+        for (bytes, path) in [(3, "c"), (1, "a"), (9, "z"), (3, "b"), (0, "x")] {
+            largest.add(Some((bytes, BlobId::of(path.as_bytes()))), path.as_bytes(), commit);
+        }
+        largest.add(None, b"folder", commit);
+        let sorted = largest.into_sorted();
+        let sorted: Vec<_> = sorted.iter().map(|file| (file.bytes, &file.path[..])).collect();
+        assert_eq!(sorted, [(9, &b"z"[..]), (3, b"c")]);
+        let mut none = Largest::new(0);
+        none.add(Some((1, BlobId::of(b""))), b"x", commit);
+        assert!(none.into_sorted().is_empty());
+    }
+}

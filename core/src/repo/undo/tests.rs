@@ -1,0 +1,349 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    disk::Disk,
+    repo::{
+        ref_name::{RefKind, RefName},
+        refs::{Change, Head},
+    },
+};
+
+/// Refs of a store without objects.
+struct Bench {
+    dir: tempfile::TempDir,
+    refs: Refs,
+}
+
+fn change(reason: &str) -> Change<'_> {
+    // The same time over and over: the order must not hang on the clock.
+    Change { time: Time { secs: 1, nanos: 0 }, who: "ann", reason }
+}
+
+fn id(number: u8) -> CommitId {
+    CommitId::of(&[number])
+}
+
+fn branch(name: &str) -> RefName {
+    RefName::branch(name).unwrap()
+}
+
+fn pointer(name: &str) -> Pointer {
+    Pointer::Ref(branch(name))
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        fs_err::create_dir(dir.path().join("tmp")).unwrap();
+        let refs = Refs::new(dir.path(), Disk::default());
+        refs.write_head(&Head::Branch(branch("main"))).unwrap();
+        Self { dir, refs }
+    }
+
+    fn set(&self, name: &RefName, to: Option<u8>) {
+        let from = self.refs.read(name).unwrap();
+        self.refs.update(name, from, to.map(id), &change("set")).unwrap();
+    }
+
+    fn go(&self, wanted: Option<&Pointer>, direction: Direction) -> Result<(), UndoError> {
+        let plan = plan(&self.refs, wanted, direction)?;
+        let reason = plan.reason();
+        Ok(self.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change(&reason))?)
+    }
+
+    fn undo(&self) {
+        self.go(None, Direction::Undo).unwrap();
+    }
+
+    fn redo(&self) {
+        self.go(None, Direction::Redo).unwrap();
+    }
+
+    fn at(&self, name: &str) -> Option<CommitId> {
+        self.refs.read(&branch(name)).unwrap()
+    }
+
+    /// Where everything stands.
+    fn state(&self) -> BTreeMap<String, Target> {
+        let mut state = BTreeMap::new();
+        state.insert("HEAD".to_owned(), self.refs.target(&Pointer::Head).unwrap());
+        for kind in [RefKind::Branch, RefKind::Tag] {
+            for (name, id) in self.refs.list(kind).unwrap() {
+                state.insert(name.to_string(), id.into());
+            }
+        }
+        state
+    }
+
+    fn log_file(&self, name: &str) -> std::path::PathBuf {
+        branch(name).log_file(self.dir.path())
+    }
+
+    /// Adds a line about a change that does not happen.
+    fn crash(&self, name: &str, to: u8) {
+        let file = branch(name).file(self.dir.path());
+        let text = fs_err::read(&file).unwrap();
+        self.set(&branch(name), Some(to));
+        fs_err::write(&file, text).unwrap();
+    }
+}
+
+#[test]
+fn repeated_undos_go_further_back_and_redos_return() {
+    let bench = Bench::new();
+    let main = branch("main");
+    (1..=3).for_each(|to| bench.set(&main, Some(to)));
+    for at in [Some(2), Some(1), None] {
+        bench.undo();
+        assert_eq!(bench.at("main"), at.map(id));
+    }
+    let error = bench.go(None, Direction::Undo).unwrap_err();
+    assert_eq!(error.to_string(), "there is nothing to undo");
+    for at in 1..=3 {
+        bench.redo();
+        assert_eq!(bench.at("main"), Some(id(at)));
+    }
+    let error = bench.go(None, Direction::Redo).unwrap_err();
+    assert_eq!(error.to_string(), "there is nothing to redo");
+}
+
+#[test]
+fn a_new_change_ends_what_can_be_redone() {
+    let bench = Bench::new();
+    let (main, other) = (branch("main"), branch("other"));
+    (1..=2).for_each(|to| bench.set(&main, Some(to)));
+    bench.undo();
+    bench.set(&other, Some(9));
+    let error = bench.go(None, Direction::Redo).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is nothing to redo: branch `other` has changed since the last undo"
+    );
+    // By name it can be: that one has not changed.
+    bench.go(Some(&pointer("main")), Direction::Redo).unwrap();
+    assert_eq!(bench.at("main"), Some(id(2)));
+    bench.undo();
+    bench.undo();
+    bench.set(&main, Some(7));
+    let error = bench.go(Some(&pointer("main")), Direction::Redo).unwrap_err();
+    assert_eq!(error.to_string(), "there is nothing to redo of branch `main`");
+    bench.undo();
+    assert_eq!(bench.at("main"), Some(id(1)));
+}
+
+#[test]
+fn a_name_chooses_whose_change_is_taken_back() {
+    let bench = Bench::new();
+    let (main, other) = (branch("main"), branch("other"));
+    (1..=2).for_each(|to| bench.set(&main, Some(to)));
+    bench.set(&other, Some(5));
+    bench.go(Some(&pointer("main")), Direction::Undo).unwrap();
+    assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), Some(id(5))));
+    // The newest that is left is the other one's.
+    bench.undo();
+    assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), None));
+    // The last undone comes first.
+    bench.redo();
+    assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), Some(id(5))));
+    bench.redo();
+    assert_eq!(bench.at("main"), Some(id(2)));
+}
+
+#[test]
+fn a_change_that_a_crash_prevented_is_passed_over() {
+    for crashes in 1..3 {
+        let bench = Bench::new();
+        let main = branch("main");
+        (1..=2).for_each(|to| bench.set(&main, Some(to)));
+        bench.set(&branch("other"), Some(5));
+        (0..crashes).for_each(|to| bench.crash("main", 100 + to));
+        // The crash was last, but the last change was that of the other one.
+        bench.undo();
+        assert_eq!((bench.at("main"), bench.at("other")), (Some(id(2)), None));
+        bench.undo();
+        assert_eq!(bench.at("main"), Some(id(1)));
+        bench.redo();
+        bench.crash("main", 50);
+        bench.set(&main, Some(3));
+        bench.undo();
+        bench.undo();
+        assert_eq!(bench.at("main"), Some(id(1)));
+    }
+}
+
+#[test]
+fn an_undo_that_a_crash_prevented_can_be_done_again() {
+    let bench = Bench::new();
+    let main = branch("main");
+    (1..=3).for_each(|to| bench.set(&main, Some(to)));
+    for direction in [Direction::Undo, Direction::Redo] {
+        let file = main.file(bench.dir.path());
+        let (text, at) = (fs_err::read(&file).unwrap(), bench.at("main"));
+        bench.go(None, direction).unwrap();
+        fs_err::write(&file, text).unwrap();
+        assert_eq!(bench.at("main"), at);
+        bench.go(None, direction).unwrap();
+        assert_eq!(bench.at("main"), Some(id(if direction == Direction::Undo { 2 } else { 3 })));
+    }
+}
+
+#[test]
+fn a_log_with_a_gap_is_believed_as_far_as_it_goes() {
+    let bench = Bench::new();
+    let main = branch("main");
+    (1..=4).for_each(|to| bench.set(&main, Some(to)));
+    let text = fs_err::read_to_string(bench.log_file("main")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    fs_err::write(bench.log_file("main"), format!("{}\n{}\n", lines[0], lines[3])).unwrap();
+    bench.undo();
+    assert_eq!(bench.at("main"), Some(id(3)));
+    let error = bench.go(Some(&pointer("main")), Direction::Undo).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the log of branch `main` does not tell how it came to where it stands"
+    );
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn a_ref_that_was_moved_behind_the_logs_back_is_left_alone() {
+    let bench = Bench::new();
+    let main = branch("main");
+    (1..=2).for_each(|to| bench.set(&main, Some(to)));
+    fs_err::write(main.file(bench.dir.path()), format!("{}\n", id(9))).unwrap();
+    let error = bench.go(None, Direction::Undo).unwrap_err();
+    assert!(matches!(error, UndoError::Log { .. }), "{error}");
+    assert_eq!(bench.at("main"), Some(id(9)));
+}
+
+#[test]
+fn a_ref_that_moved_since_the_plan_is_left_alone() {
+    let bench = Bench::new();
+    let main = branch("main");
+    (1..=2).for_each(|to| bench.set(&main, Some(to)));
+    let plan = plan(&bench.refs, None, Direction::Undo).unwrap();
+    bench.set(&main, Some(3));
+    let moved = bench.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change("undo: set"));
+    assert!(matches!(moved, Err(RefError::Moved { .. })));
+}
+
+#[test]
+fn the_order_survives_a_lost_lock_file() {
+    let bench = Bench::new();
+    for (name, to) in [("a", 1), ("b", 2), ("a", 3), ("b", 4)] {
+        bench.set(&branch(name), Some(to));
+        fs_err::write(bench.dir.path().join("lock"), "9").unwrap();
+    }
+    let order = ["b", "a", "b", "a"].map(pointer);
+    for wanted in order {
+        assert_eq!(plan(&bench.refs, None, Direction::Undo).unwrap().pointer, wanted);
+        bench.undo();
+    }
+}
+
+/// One of the things that commands do to refs.
+#[derive(Clone, Debug)]
+enum Act {
+    Set(RefName, Option<u8>),
+    Switch(Head),
+    Crash(RefName, u8),
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    let name = prop_oneof![
+        Just(branch("main")),
+        Just(branch("a")),
+        Just(branch("b/c")),
+        Just(RefName::tag("a").unwrap()),
+    ];
+    let head = prop_oneof![
+        (0..3usize).prop_map(|at| Head::Branch(branch(["main", "a", "b/c"][at]))),
+        (0..4u8).prop_map(|to| Head::Detached(id(to))),
+    ];
+    prop_oneof![
+        6 => (name.clone(), proptest::option::weighted(0.8, 0..6u8)).prop_map(|(n, to)| Act::Set(n, to)),
+        2 => head.prop_map(Act::Switch),
+        1 => (name, 10..13u8).prop_map(|(n, to)| Act::Crash(n, to)),
+    ]
+}
+
+impl Bench {
+    /// Returns whether anything moved.
+    fn act(&self, act: &Act) -> bool {
+        let before = self.state();
+        match act {
+            Act::Set(name, to) => self.set(name, *to),
+            Act::Switch(head) => {
+                let from = self.refs.head().unwrap();
+                self.refs.set_head(&from, head, &change("switch")).unwrap();
+            }
+            Act::Crash(name, to) => {
+                let from = self.refs.read(name).unwrap();
+                if from.is_some() {
+                    self.crash_of(name, *to);
+                }
+            }
+        }
+        self.state() != before
+    }
+
+    fn crash_of(&self, name: &RefName, to: u8) {
+        let file = name.file(self.dir.path());
+        let text = fs_err::read(&file).unwrap();
+        self.set(name, Some(to));
+        fs_err::write(&file, text).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// As many undos as there were changes lead back to the start, through
+    /// every state on the way, and as many redos to the end again.
+    #[test]
+    fn undos_return_to_the_start_and_redos_to_the_end(
+        acts in proptest::collection::vec(any_act(), 1..24)
+    ) {
+        let bench = Bench::new();
+        let mut states = vec![bench.state()];
+        for act in &acts {
+            if bench.act(act) {
+                states.push(bench.state());
+            }
+        }
+        for state in states.iter().rev().skip(1) {
+            bench.undo();
+            prop_assert_eq!(&bench.state(), state);
+        }
+        prop_assert!(bench.go(None, Direction::Undo).is_err());
+        for state in states.iter().skip(1) {
+            bench.redo();
+            prop_assert_eq!(&bench.state(), state);
+        }
+        prop_assert!(bench.go(None, Direction::Redo).is_err());
+    }
+
+    /// Undos and redos among changes: one undo takes back whatever came last,
+    /// and a redo right after it makes it again.
+    #[test]
+    fn a_redo_right_after_an_undo_changes_nothing(
+        acts in proptest::collection::vec((any_act(), 0..4usize), 1..12)
+    ) {
+        let bench = Bench::new();
+        for (act, undos) in &acts {
+            bench.act(act);
+            for _ in 0..*undos {
+                let before = bench.state();
+                if bench.go(None, Direction::Undo).is_ok() {
+                    bench.redo();
+                    prop_assert_eq!(&bench.state(), &before);
+                    bench.undo();
+                    prop_assert_ne!(&bench.state(), &before);
+                }
+            }
+        }
+    }
+}
