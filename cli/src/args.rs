@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Commit(commands::commit::CommitArgs),
     Log(commands::log::LogArgs),
     Show(commands::show::ShowArgs),
+    Find(commands::find::FindArgs),
+    Stats(commands::stats::StatsArgs),
     Ls(commands::ls::LsArgs),
     Cat(commands::cat::CatArgs),
     Restore(commands::restore::RestoreArgs),
@@ -72,6 +74,7 @@ pub(crate) enum Command {
     Tag(commands::tag::TagArgs),
     Pack(commands::pack::PackArgs),
     Unpack(commands::unpack::UnpackArgs),
+    Undo(commands::undo::UndoArgs),
     Verify(commands::verify::VerifyArgs),
     Config(commands::config::ConfigArgs),
 }

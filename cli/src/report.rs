@@ -22,8 +22,8 @@ use snap_core::{
         restore::RestoreError, verify::VerifyError,
     },
     repo::{
-        RefError, RepoError, SpecError, config::ConfigError, path::PathInTreeError,
-        ref_name::RefNameError,
+        PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
+        path::PathInTreeError, ref_name::RefNameError,
     },
     store::{BundleError, StoreError},
 };
@@ -103,6 +103,9 @@ pub(crate) enum CliError {
     /// What should be a folder is something else.
     #[error("`{text}` names neither a file in a snapshot nor a content")]
     NoContent { text: String },
+    /// What should be a branch or tag and never was.
+    #[error("there is no branch or tag `{name}`, and there was none")]
+    NoRef { name: String },
     /// A path given to `commit` that cannot be read.
     #[error(transparent)]
     Source(PathError),
@@ -172,6 +175,10 @@ pub(crate) enum CliError {
     List(#[from] ListError),
     #[error(transparent)]
     Cat(#[from] CatError),
+    #[error(transparent)]
+    Past(#[from] PastError),
+    #[error(transparent)]
+    Undo(#[from] UndoError),
 }
 
 impl CliError {
@@ -184,7 +191,9 @@ impl CliError {
             return ErrorKind::Damaged;
         }
         match self {
-            Self::NoStore | Self::NoContent { .. } | Self::NoUserFile => ErrorKind::NotFound,
+            Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {
+                ErrorKind::NotFound
+            }
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }
@@ -229,6 +238,8 @@ impl CliError {
             Self::Store(error) => error.kind(),
             Self::List(error) => error.kind(),
             Self::Cat(error) => error.kind(),
+            Self::Past(error) => error.kind(),
+            Self::Undo(error) => error.kind(),
         }
     }
 
@@ -321,6 +332,16 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
         return Some(&**source);
     }
+    match error.downcast_ref() {
+        Some(PastError::Tree { source, .. }) => return Some(&**source),
+        Some(PastError::Store(inner)) => return Some(inner),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(UndoError::Commit { source, .. }) => return Some(&**source),
+        Some(UndoError::Ref(inner)) => return Some(inner),
+        _ => {}
+    }
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(PathInTreeError::Store(inner)), _) | (_, Some(CatError::Store(inner))) => Some(inner),
         _ => None,
@@ -342,6 +363,8 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::List(inner) => Some(inner),
         CliError::Cat(inner) => Some(inner),
         CliError::File(inner) => Some(inner),
+        CliError::Past(inner) => Some(inner),
+        CliError::Undo(inner) => Some(inner),
         _ => None,
     }
 }

@@ -1,11 +1,17 @@
 //! `snap log`: list commits, newest first.
 
-use std::{collections::HashMap, io, io::Write, num::NonZeroU64};
+use std::{
+    collections::HashMap, ffi::OsString, io, io::Write, num::NonZeroU64, os::unix::ffi::OsStrExt,
+};
 
+use serde::Serialize;
 use snap_core::{
     base::{id::CommitId, time::Time},
     format::commit::Commit,
-    ops::log,
+    ops::{
+        log,
+        path_log::{self, Moved, Renames},
+    },
     repo::{Head, Repo, history::Parents, ref_name::RefKind},
 };
 
@@ -13,7 +19,7 @@ use crate::{
     context::Context,
     report::{CliError, Done},
     ui::{
-        CommitJson, Out, Ui, size,
+        CommitJson, Out, Ui, hex, size,
         size::Size,
         text,
         time::{self, Day},
@@ -25,13 +31,29 @@ Examples:
   snap log -n 5                the five newest
   snap log --oneline v1.0      what led to the tag v1.0, a line each
   snap log --since 2026-11-01  what was committed on that day and later
+  snap log -- src/main.rs      only those in which that file changed
+  snap log --follow -- a.txt   under the names it had before, too
   snap --json log | jq .id     for programs";
+
+const PATHS: &str = "\
+With paths after `--`, a snapshot is listed when one of them is not there as it is
+in a parent: it came, went, or its content, mode, owner or extended attributes
+differ. An mtime alone does not count for a file; a folder counts as changed when
+anything in it did. Paths start at the top of the snapshot, as in REV:PATH.
+
+A merge is left out when a path is as one of its parents has it, and only that
+parent is followed, as in git; otherwise it is listed and all are followed.
+--first-parent compares with the first parent and follows no other.
+
+--follow: where a path appears in the same snapshot in which another one with the
+same content goes, it was renamed, and is looked for under that name from there on.";
 
 /// List commits, newest first
 ///
-/// Starts at REV, or where HEAD stands, and follows all parents.
+/// Starts at REV, or where HEAD stands, and follows all parents. With paths, only
+/// the snapshots in which they changed are listed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{PATHS}\n\n{EXAMPLES}"))]
 pub(crate) struct LogArgs {
     /// Commit to start at: a branch, a tag, an id or `latest`
     #[arg(default_value = "HEAD")]
@@ -60,6 +82,14 @@ pub(crate) struct LogArgs {
     /// None newer than this; of a date, its last moment
     #[arg(long, value_name = "DATE")]
     until: Option<String>,
+
+    /// Follow a path to the names it had before; exact renames only
+    #[arg(long, requires = "paths")]
+    follow: bool,
+
+    /// Files or folders whose changes to list
+    #[arg(last = true, value_name = "PATH")]
+    paths: Vec<OsString>,
 }
 
 pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
@@ -75,22 +105,83 @@ pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
         until: date(args.until.as_deref(), Day::End, cx)?,
     };
     let names = names(&repo)?;
-    let mut out = cx.ui().out();
-    for (number, step) in log::run(repo.store(), &starts, &options)?.enumerate() {
-        let (id, commit) = step?;
-        if cx.ui().is_json() {
-            out.json(&CommitJson::new(&id, &commit))?;
-        } else if args.oneline {
-            write_line(&mut out, cx.ui(), (&id, &commit), &names)?;
-        } else {
-            if number > 0 {
-                out.write_all(b"\n")?;
-            }
-            write_commit(&mut out, cx.ui(), (&id, &commit), &names)?;
+    let mut writer = Writer { out: cx.ui().out(), ui: cx.ui(), names, args, number: 0 };
+    if args.paths.is_empty() {
+        for step in log::run(repo.store(), &starts, &options)? {
+            let (id, commit) = step?;
+            writer.write((&id, &commit), &[])?;
+        }
+    } else {
+        let paths: Vec<&[u8]> = args.paths.iter().map(|path| path.as_bytes()).collect();
+        let renames = if args.follow { Renames::Follow } else { Renames::Ignore };
+        let progress = cx.progress();
+        let log = path_log::run(repo.store(), &starts, &paths, (&options, renames), &progress)?;
+        for step in log {
+            let step = step?;
+            writer.write((&step.id, &step.commit), &step.moved)?;
         }
     }
-    out.finish()?;
+    writer.out.finish()?;
     Ok(Done::Well)
+}
+
+/// Writes commits, each in the form that was asked for.
+struct Writer<'a> {
+    out: Out,
+    ui: &'a Ui,
+    names: Names,
+    args: &'a LogArgs,
+    number: u64,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, commit: (&CommitId, &Commit), moved: &[Moved]) -> io::Result<()> {
+        let (out, ui) = (&mut self.out, self.ui);
+        if ui.is_json() {
+            let renames = moved.iter().map(RenameJson::new).collect();
+            return out.json(&StepJson { commit: CommitJson::new(commit.0, commit.1), renames });
+        }
+        if self.args.oneline {
+            return write_line(out, ui, commit, &self.names);
+        }
+        if self.number > 0 {
+            out.write_all(b"\n")?;
+        }
+        self.number += 1;
+        write_commit(out, ui, commit, &self.names)?;
+        for Moved { from, to } in moved {
+            let gap = if commit.1.message.is_empty() { "" } else { "\n" };
+            writeln!(out, "{gap}Renamed: {} -> {}", text::line(from), text::line(to))?;
+        }
+        Ok(())
+    }
+}
+
+/// A commit, with the renames in it that were followed.
+#[derive(Serialize)]
+struct StepJson<'a> {
+    #[serde(flatten)]
+    commit: CommitJson<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    renames: Vec<RenameJson>,
+}
+
+#[derive(Serialize)]
+struct RenameJson {
+    from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_hex: Option<String>,
+    to: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_hex: Option<String>,
+}
+
+impl RenameJson {
+    fn new(Moved { from, to }: &Moved) -> Self {
+        let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        let exact = |path: &[u8]| std::str::from_utf8(path).is_err().then(|| hex(path));
+        Self { from: text(from), from_hex: exact(from), to: text(to), to_hex: exact(to) }
+    }
 }
 
 fn date(text: Option<&str>, day: Day, cx: &Context) -> Result<Option<Time>, CliError> {

@@ -4,6 +4,7 @@ pub(crate) mod branch;
 pub(crate) mod cat;
 pub(crate) mod commit;
 pub(crate) mod config;
+pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
@@ -11,7 +12,9 @@ pub(crate) mod pack;
 mod refs;
 pub(crate) mod restore;
 pub(crate) mod show;
+pub(crate) mod stats;
 pub(crate) mod tag;
+pub(crate) mod undo;
 pub(crate) mod unpack;
 pub(crate) mod verify;
 
@@ -28,6 +31,8 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Commit(args) => commit::run(args, cx),
         Command::Log(args) => log::run(args, cx),
         Command::Show(args) => show::run(args, cx),
+        Command::Find(args) => find::run(args, cx),
+        Command::Stats(args) => stats::run(args, cx),
         Command::Ls(args) => ls::run(args, cx),
         Command::Cat(args) => cat::run(args, cx),
         Command::Restore(args) => restore::run(args, cx),
@@ -35,6 +40,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Tag(args) => tag::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),
+        Command::Undo(args) => undo::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
         Command::Config(args) => config::run(args, cx),
     }

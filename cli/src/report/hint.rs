@@ -6,9 +6,10 @@ use snap_core::{
     base::{close::close_names, io::PathError, kind::ErrorKind},
     ops::{bundle, commit::CommitError, list::ListError, restore::RestoreError},
     repo::{
-        RefError, RepoError, SpecError,
+        PastError, Pointer, RefError, RepoError, SpecError, UndoError,
         config::{ConfigError, error::Origin},
         path::PathInTreeError,
+        undo::Direction,
     },
     store::BundleError,
 };
@@ -40,6 +41,8 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_path))
         .or_else(|| error.downcast_ref().and_then(of_restore))
         .or_else(|| error.downcast_ref().and_then(of_commit))
+        .or_else(|| error.downcast_ref().and_then(of_past))
+        .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_io))
 }
 
@@ -57,6 +60,7 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NotForward { .. } => {
             "its objects are in the store; --force moves the branch, another name keeps both"
         }
+        CliError::NoRef { .. } => "`snap branch` and `snap tag` list those that are there",
         CliError::BadDate { .. } => return date(),
         CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
         CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",
@@ -285,6 +289,42 @@ fn of_commit(error: &CommitError) -> Option<String> {
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+fn of_past(error: &PastError) -> Option<String> {
+    let hint = match error {
+        PastError::NoSuchPath { .. } => {
+            "paths are those in the snapshot, from its top; `snap find NAME` searches them"
+        }
+        PastError::Pattern { .. } => {
+            "a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next \
+             character as it is"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_undo(error: &UndoError) -> Option<String> {
+    match error {
+        UndoError::Nothing { direction: Direction::Redo, .. } => Some(
+            "only what was undone last, and not followed by another change, can be redone".into(),
+        ),
+        UndoError::Nothing { pointer: Some(_), .. } => {
+            Some("`snap undo` without a name takes back what changed last".to_owned())
+        }
+        UndoError::Since { .. } => {
+            Some("name the branch or tag that is to be redone: `snap undo --redo NAME`".to_owned())
+        }
+        UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {
+            Pointer::Head => "`snap branch --log` lists what it said".to_owned(),
+            Pointer::Ref(name) => {
+                let (noun, short) = (name.kind().noun(), name.short());
+                format!("`snap {noun} --force {short} ID` puts it where you want it")
+            }
+        }),
+        _ => None,
+    }
 }
 
 fn of_io(error: &io::Error) -> Option<String> {

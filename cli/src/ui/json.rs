@@ -130,6 +130,7 @@ impl EntryJson {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hex, for names that are not UTF-8.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -22,7 +22,7 @@ use serde::Serialize;
 use snap_core::base::id::Id;
 
 pub(crate) use self::{
-    json::{CommitJson, EntryJson},
+    json::{CommitJson, EntryJson, VERSION, hex},
     paint::Paint,
     progress::Progress,
 };

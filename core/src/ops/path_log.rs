@@ -143,9 +143,8 @@ impl PathLog<'_> {
                 return Ok(None);
             }
             let step = self.look_at(id, commit)?;
-            let is_newer = |step: &Step| {
-                self.options.until.is_some_and(|until| step.commit.time > until)
-            };
+            let is_newer =
+                |step: &Step| self.options.until.is_some_and(|until| step.commit.time > until);
             if let Some(step) = step.filter(|step| !is_older && !is_newer(step)) {
                 self.left -= 1;
                 return Ok(Some(step));

@@ -247,7 +247,9 @@ impl Past {
 
     fn sort_in(&mut self, line: Line) -> Did {
         let is = |word: &str| {
-            line.reason.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+            line.reason
+                .strip_prefix(word)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
         };
         let takes_back =
             |change: &mut Line| is(UNDO) && change.old == line.new && change.new == line.old;

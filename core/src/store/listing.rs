@@ -42,9 +42,9 @@ impl Listing {
                 continue;
             }
             let node = store.tree(&id)?;
-            if place.is_some_and(|(level, first)| {
-                node.level() != level || node.first() != Some(&first)
-            }) {
+            if place
+                .is_some_and(|(level, first)| node.level() != level || node.first() != Some(&first))
+            {
                 return Err(broken(id, "place of a tree node"));
             }
             match node {
@@ -55,7 +55,8 @@ impl Listing {
                 Node::Inner { level, children, .. } => {
                     listing.nodes.push(id);
                     let children = children.into_iter().rev();
-                    waiting.extend(children.map(|child| (child.id, Some((level - 1, child.first)))));
+                    waiting
+                        .extend(children.map(|child| (child.id, Some((level - 1, child.first)))));
                 }
             }
         }

@@ -238,9 +238,7 @@ impl<'a> Present<'a> {
         if kept.is_empty() {
             return (live, inside, kept);
         }
-        let moved = |(what, leaf): &(usize, usize)| {
-            Some((*what, *new.get(before.get(*leaf)?)?))
-        };
+        let moved = |(what, leaf): &(usize, usize)| Some((*what, *new.get(before.get(*leaf)?)?));
         let (still, within): (Vec<_>, Vec<_>) =
             (live.iter().filter_map(moved).collect(), inside.iter().filter_map(moved).collect());
         still.iter().for_each(|(found, _)| self.matches.see(*found));
@@ -251,7 +249,12 @@ impl<'a> Present<'a> {
     }
 
     /// An entry of a folder, in its leaf with the number `at`.
-    fn meet(&mut self, (number, at): (usize, usize), entry: &Entry, ways: Ways) -> Result<(), PastError> {
+    fn meet(
+        &mut self,
+        (number, at): (usize, usize),
+        entry: &Entry,
+        ways: Ways,
+    ) -> Result<(), PastError> {
         let step = self.pattern.step(ways, entry.name.as_bytes());
         if step.matches && self.wanted.is_none_or(|wanted| wanted.has(&entry.kind)) {
             let known = self.folders[number].paths.get(&entry.name).copied();

@@ -72,9 +72,7 @@ impl Refs {
         change: &Change<'_>,
     ) -> Result<(), RefError> {
         match pointer {
-            Pointer::Head => {
-                self.set_head(&self.head_of(from)?, &self.head_of(to)?, change)
-            }
+            Pointer::Head => self.set_head(&self.head_of(from)?, &self.head_of(to)?, change),
             Pointer::Ref(name) => {
                 let commit = |target: &Target| match target {
                     Target::Nothing => Ok(None),

@@ -1,0 +1,304 @@
+//! `snap stats`: how much each commit added, and what is stored.
+
+use std::{io, io::Write};
+
+use serde::Serialize;
+use snap_core::{
+    ops::stats::{self, CommitStats, FrameFacts, KindFacts, LargeFile, Options, Outcome},
+    store::Shares,
+};
+
+use crate::{
+    commands::log::all_starts,
+    context::Context,
+    report::{CliError, Done},
+    ui::{Out, Ui, VERSION, hex, size, size::Size, text, time},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap stats                the last ten snapshots, the ten largest files
+  snap stats -n 100 v1.0    a hundred of each, of what led to v1.0
+  snap stats --all          all branches and tags
+  snap --json stats | jq 'select(.type == \"store\")'";
+
+const LEGEND: &str = "\
+Columns: \"snapshot\" is the size of all its files, \"changed\" that of the files
+that are not there like that in a parent, \"new\" what of their contents no
+snapshot before had, \"stored\" what that takes after compression. Objects are
+compressed together: each is said to take its share of its frame, by length.
+Trees, lists of chunks and commits are counted as \"meta\".";
+
+/// Show how much each commit added, and what is stored
+///
+/// Lists the newest snapshots and the largest files of the history of REV, what
+/// deduplication and compression make of it, and what the store holds.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{LEGEND}\n\n{EXAMPLES}"))]
+pub(crate) struct StatsArgs {
+    /// Commit whose history is counted: a branch, a tag, an id or `latest`
+    #[arg(default_value = "HEAD")]
+    rev: String,
+
+    /// Count all branches and tags
+    #[arg(long, conflicts_with = "rev")]
+    all: bool,
+
+    /// Most commits and most files to list
+    #[arg(short = 'n', long = "max-count", value_name = "NUMBER", default_value_t = 10)]
+    limit: usize,
+}
+
+pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<Done, CliError> {
+    let repo = cx.open_repo()?;
+    let starts = match args.all {
+        true => all_starts(&repo)?,
+        false => vec![cx.resolve_commit(&repo, &args.rev)?],
+    };
+    let options = Options { commits: args.limit, files: args.limit };
+    let outcome = stats::run(repo.store(), &starts, &options, &cx.progress())?;
+    let mut out = cx.ui().out();
+    match cx.ui().is_json() {
+        true => write_json(&mut out, &outcome)?,
+        false => write_text(&mut out, cx.ui(), &outcome)?,
+    }
+    out.finish()?;
+    Ok(Done::Well)
+}
+
+#[derive(Serialize)]
+struct CommitJson<'a> {
+    version: u32,
+    r#type: &'static str,
+    id: String,
+    time: String,
+    message: &'a str,
+    snapshot_bytes: u64,
+    changed_files: u64,
+    changed_bytes: u64,
+    new_objects: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+    meta_objects: u64,
+    meta_bytes: u64,
+    meta_stored_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct FileJson {
+    version: u32,
+    r#type: &'static str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    size: u64,
+    id: String,
+    commit: String,
+}
+
+#[derive(Serialize)]
+struct FramesJson {
+    count: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+impl From<&FrameFacts> for FramesJson {
+    fn from(facts: &FrameFacts) -> Self {
+        let FrameFacts { frames, raw_bytes, stored_bytes } = *facts;
+        Self { count: frames, raw_bytes, stored_bytes }
+    }
+}
+
+#[derive(Serialize)]
+struct KindJson {
+    count: u64,
+    bytes: u64,
+}
+
+impl From<&KindFacts> for KindJson {
+    fn from(facts: &KindFacts) -> Self {
+        Self { count: facts.objects, bytes: facts.bytes }
+    }
+}
+
+#[derive(Serialize)]
+struct StoreJson {
+    version: u32,
+    r#type: &'static str,
+    commits: u64,
+    snapshot_bytes: u64,
+    changed_bytes: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+    meta_bytes: u64,
+    meta_stored_bytes: u64,
+    dedup_ratio: Option<f64>,
+    compression_ratio: Option<f64>,
+    packs: u64,
+    pack_bytes: u64,
+    data_frames: FramesJson,
+    meta_frames: FramesJson,
+    blobs: KindJson,
+    chunk_lists: KindJson,
+    trees: KindJson,
+    commit_objects: KindJson,
+    repeated: KindJson,
+}
+
+impl StoreJson {
+    fn new(outcome: &Outcome) -> Self {
+        let (added, store) = (&outcome.added, &outcome.store);
+        let (dedup_ratio, compression_ratio) = ratios(outcome);
+        Self {
+            version: VERSION,
+            r#type: "store",
+            commits: outcome.commit_count,
+            snapshot_bytes: outcome.snapshot_bytes,
+            changed_bytes: added.changed_bytes,
+            new_bytes: added.data.raw_bytes,
+            stored_bytes: added.data.stored_bytes(),
+            meta_bytes: added.meta.raw_bytes,
+            meta_stored_bytes: added.meta.stored_bytes(),
+            dedup_ratio,
+            compression_ratio,
+            packs: store.packs,
+            pack_bytes: store.pack_bytes,
+            data_frames: (&store.data).into(),
+            meta_frames: (&store.meta).into(),
+            blobs: (&store.blobs).into(),
+            chunk_lists: (&store.chunk_lists).into(),
+            trees: (&store.trees).into(),
+            commit_objects: (&store.commits).into(),
+            repeated: (&store.repeated).into(),
+        }
+    }
+}
+
+fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
+    for commit in &outcome.commits {
+        let added = &commit.added;
+        out.json(&CommitJson {
+            version: VERSION,
+            r#type: "commit",
+            id: commit.id.to_string(),
+            time: time::rfc3339(commit.time),
+            message: &commit.message,
+            snapshot_bytes: commit.bytes,
+            changed_files: added.changed_files,
+            changed_bytes: added.changed_bytes,
+            new_objects: added.data.objects,
+            new_bytes: added.data.raw_bytes,
+            stored_bytes: added.data.stored_bytes(),
+            meta_objects: added.meta.objects,
+            meta_bytes: added.meta.raw_bytes,
+            meta_stored_bytes: added.meta.stored_bytes(),
+        })?;
+    }
+    for LargeFile { bytes, id, path, commit } in &outcome.files {
+        out.json(&FileJson {
+            version: VERSION,
+            r#type: "file",
+            path: String::from_utf8_lossy(path).into_owned(),
+            path_hex: std::str::from_utf8(path).is_err().then(|| hex(path)),
+            size: *bytes,
+            id: id.to_string(),
+            commit: commit.to_string(),
+        })?;
+    }
+    out.json(&StoreJson::new(outcome))
+}
+
+/// How much smaller deduplication and compression make the contents; `None`
+/// where there are none.
+fn ratios(outcome: &Outcome) -> (Option<f64>, Option<f64>) {
+    let ratio = |of: u64, to: u64| {
+        let ratio = of as f64 / to as f64;
+        (to > 0).then(|| (ratio * 100.0).round() / 100.0)
+    };
+    let Shares { raw_bytes, .. } = outcome.added.data;
+    (ratio(outcome.snapshot_bytes, raw_bytes), ratio(raw_bytes, outcome.added.data.stored_bytes()))
+}
+
+fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
+    if !outcome.commits.is_empty() {
+        write_commits(out, ui, &outcome.commits)?;
+        writeln!(out)?;
+    }
+    if !outcome.files.is_empty() {
+        writeln!(out, "Largest files:")?;
+        for LargeFile { bytes, path, commit, .. } in &outcome.files {
+            let (size, commit) = (Size(*bytes), ui.paint().id(&ui.id(commit)));
+            writeln!(out, "{size:>10}  {commit}  {}", text::line(path))?;
+        }
+        writeln!(out)?;
+    }
+    let (dedup, compression) = ratios(outcome);
+    let added = &outcome.added;
+    let times = |ratio: Option<f64>| match ratio {
+        Some(ratio) => format!(" ({ratio:.1} times smaller)"),
+        None => String::new(),
+    };
+    let commits = size::count(outcome.commit_count, "snapshot");
+    writeln!(out, "History:    {commits} of {} in all", Size(outcome.snapshot_bytes))?;
+    writeln!(out, "Contents:   {}{}", Size(added.data.raw_bytes), times(dedup))?;
+    writeln!(out, "Compressed: {}{}", Size(added.data.stored_bytes()), times(compression))?;
+    let (meta, stored) = (Size(added.meta.raw_bytes), Size(added.meta.stored_bytes()));
+    writeln!(out, "Meta:       {meta}, compressed {stored}")?;
+    writeln!(out)?;
+    write_store(out, outcome)
+}
+
+fn write_commits(out: &mut Out, ui: &Ui, commits: &[CommitStats]) -> io::Result<()> {
+    let width = commits.first().map_or(0, |commit| ui.id(&commit.id).len());
+    let (id, when) = (format!("{:<width$}", "commit"), format!("{:<26}", "date"));
+    let titles = ["snapshot", "changed", "new", "stored", "meta"];
+    let titles = titles.map(|title| format!("{title:>10}")).join(" ");
+    writeln!(out, "{id} {when} {titles} message")?;
+    for commit in commits {
+        let (added, id) = (&commit.added, ui.paint().id(&ui.id(&commit.id)));
+        let sizes = [
+            commit.bytes,
+            added.changed_bytes,
+            added.data.raw_bytes,
+            added.data.stored_bytes(),
+            added.meta.stored_bytes(),
+        ];
+        let sizes = sizes.map(|bytes| format!("{:>10}", Size(bytes))).join(" ");
+        let message = text::line(commit.message.as_bytes());
+        let line = format!("{id} {:<26} {sizes} {message}", time::local(commit.time));
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn write_store(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
+    let store = &outcome.store;
+    let packs = size::count(store.packs, "pack");
+    writeln!(out, "Store:      {packs}, {}", Size(store.pack_bytes))?;
+    for (title, frames) in [("Data:", &store.data), ("Metadata:", &store.meta)] {
+        let FrameFacts { frames, raw_bytes, stored_bytes } = *frames;
+        let mean = raw_bytes.checked_div(frames).unwrap_or(0);
+        writeln!(
+            out,
+            "{title:<11} {}, {} compressed to {}, {} each on average",
+            size::count(frames, "frame"),
+            Size(raw_bytes),
+            Size(stored_bytes),
+            Size(mean),
+        )?;
+    }
+    let kinds = [
+        (&store.blobs, "blob"),
+        (&store.trees, "tree"),
+        (&store.commits, "commit"),
+        (&store.chunk_lists, "chunk list"),
+    ];
+    let kinds = kinds.map(|(kind, noun)| size::count(kind.objects, noun)).join(", ");
+    writeln!(out, "Objects:    {kinds}")?;
+    if store.repeated.objects > 0 {
+        let (count, bytes) = (size::grouped(store.repeated.objects), Size(store.repeated.bytes));
+        writeln!(out, "Repeated:   {count} in a further pack as well, {bytes}")?;
+    }
+    Ok(())
+}
