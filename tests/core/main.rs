@@ -14,6 +14,7 @@ mod golden_store;
 mod hostile;
 mod hostile_packs;
 mod layers;
+mod past;
 mod power_cut;
 mod restore;
 mod restore_fixture;
