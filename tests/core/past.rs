@@ -196,7 +196,8 @@ fn a_search_tells_what_a_look_at_every_commit_tells() {
             let options = Options { wanted, ..Options::new(pattern.as_bytes()) };
             let (found, outcome) = search(&repo, starts, &options);
             let paths: Vec<&Vec<u8>> = found.iter().map(|found| &found.path).collect();
-            let parts = |path: &Vec<u8>| path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
+            let parts =
+                |path: &Vec<u8>| path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
             assert!(paths.is_sorted_by_key(|path| parts(path)), "{pattern}");
             let expected = lives(&repo, starts, takes);
             assert_eq!(lives_found(&repo, &found), expected, "{pattern}, seed {seed}");
@@ -247,14 +248,19 @@ fn of_a_large_folder_only_the_leaves_that_changed_are_read() {
     let (found, outcome) = search(&repo, &[tip], &Options::new(b"f0*"));
     let takes = |path: &str, _: &Kind| path.contains("/f0");
     assert_eq!(lives_found(&repo, &found), lives(&repo, &[tip], &takes));
-    let (_, first) = search(&repo, &[reached(&repo, &[tip]).into_iter().find(|(_, c)| c.parents.is_empty()).unwrap().0], &Options::new(b"f0*"));
+    let (_, first) = search(
+        &repo,
+        &[reached(&repo, &[tip]).into_iter().find(|(_, c)| c.parents.is_empty()).unwrap().0],
+        &Options::new(b"f0*"),
+    );
     // A top, a node and one leaf for each further commit, two where cuts moved.
     assert!(first.trees > 4, "the folder is split: {}", first.trees);
     assert!(outcome.trees <= first.trees + 5 * 4, "{} after {}", outcome.trees, first.trees);
 
     let all = stats::Options { commits: 9, files: 3 };
     let outcome = stats::run(repo.store(), &[tip], &all, &Silent).unwrap();
-    let changed: Vec<u64> = outcome.commits.iter().map(|commit| commit.added.changed_files).collect();
+    let changed: Vec<u64> =
+        outcome.commits.iter().map(|commit| commit.added.changed_files).collect();
     assert_eq!(changed, [1, 300, 0, 1, 1, count]);
 }
 
@@ -391,10 +397,10 @@ fn a_renamed_file_and_a_renamed_folder_are_followed() {
             (first, none())
         ]
     );
-    assert_eq!(log("new/other", Renames::Follow), [
-        (second, vec!["old/other".to_owned()]),
-        (first, none())
-    ]);
+    assert_eq!(
+        log("new/other", Renames::Follow),
+        [(second, vec!["old/other".to_owned()]), (first, none())]
+    );
     // Nothing was it before: it is empty.
     assert_eq!(log("new/deep/file2", Renames::Follow), [(third, none())]);
 }
@@ -422,7 +428,10 @@ fn what_commits_add_amounts_to_what_is_stored() {
     let all = &outcome.added;
     assert_eq!(all.data.stored_bytes(), store.data.stored_bytes);
     assert_eq!(all.meta.stored_bytes(), store.meta.stored_bytes);
-    assert_eq!((all.data.raw_bytes, all.meta.raw_bytes), (store.data.raw_bytes, store.meta.raw_bytes));
+    assert_eq!(
+        (all.data.raw_bytes, all.meta.raw_bytes),
+        (store.data.raw_bytes, store.meta.raw_bytes)
+    );
     assert_eq!(all.data.objects, store.blobs.objects);
     let meta = store.trees.objects + store.commits.objects + store.chunk_lists.objects;
     assert_eq!((all.meta.objects, store.commits.objects), (meta, 3));

@@ -101,7 +101,8 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<Done, CliError> {
     let outcome = find::run(repo.store(), &starts, &options, &progress, &mut each)?;
     out.finish()?;
     let commits = size::count(outcome.commits, "commit");
-    cx.ui().detail(format_args!("Read {} in {commits}", size::count(outcome.trees, "tree")));
+    let trees = size::count(outcome.trees, "tree");
+    cx.ui().detail(format_args!("Looked through {commits}, reading {trees}"));
     if outcome.commits == 0 {
         cx.ui().status(format_args!("There is no commit yet"));
     } else if outcome.paths == 0 {

@@ -159,10 +159,10 @@ fn sentence(repo: &Repo, plan: &Plan) -> Result<String, CliError> {
                 if plan.direction == Direction::Undo { "comes back" } else { "is made again" };
             format!("{shown} {back} at {}", at(to))
         }
-        (from, Target::Nothing) => {
-            let gone = if is_current(repo, &plan.pointer)? { "has no commit" } else { "is gone" };
-            format!("{shown}, now at {}, {gone}{again}", at(from))
+        (from, Target::Nothing) if is_current(repo, &plan.pointer)? => {
+            format!("{shown} {way} from {} to no commit", at(from))
         }
+        (from, Target::Nothing) => format!("{shown}, at {}, is removed{again}", at(from)),
         (from, to) => format!("{shown} {way} from {} to {}", at(from), at(to)),
     };
     let verb = plan.direction.verb();

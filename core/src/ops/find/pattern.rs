@@ -121,7 +121,7 @@ impl Pattern {
 }
 
 fn is_plain(text: &[u8]) -> bool {
-    !text.iter().any(|b| b"*?[]{}\\".contains(b))
+    !text.iter().any(|b| b"*?[{\\".contains(b))
 }
 
 impl Part {
@@ -203,6 +203,7 @@ mod tests {
             ("a/**/**/b", "a/b", true),
             ("**/a/**/b/*", "x/a/y/a/b/c", true),
             ("\\*", "*", true),
+            ("a}]", "a}]", true),
             ("src/", "src", true),
         ] {
             assert_eq!(hits(pattern, Case::Exact, path), wanted, "{pattern} {path}");

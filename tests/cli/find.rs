@@ -1,0 +1,158 @@
+//! `snap find`.
+
+use crate::env::TestEnv;
+
+/// Three commits, a day apart: a file that comes back, one that moves.
+fn env() -> TestEnv {
+    let mut env = TestEnv::new();
+    let commit = |env: &mut TestEnv, day: usize| {
+        env.set("SNAP_TIME", &format!("2026-11-0{day}T10:00:00Z"));
+        env.snap(["commit", "--reproducible", "-m", &format!("day {day}")]).succeeds();
+    };
+    env.write("src/main.rs", "1");
+    env.write("src/deep/lib.rs", "lib");
+    env.write("README.md", "read");
+    std::os::unix::fs::symlink("README.md", env.path("link.md")).unwrap();
+    commit(&mut env, 1);
+    env.write("src/main.rs", "22");
+    fs_err::rename(env.path("src/deep/lib.rs"), env.path("src/lib.rs")).unwrap();
+    commit(&mut env, 2);
+    env.write("src/main.rs", "1");
+    commit(&mut env, 3);
+    env
+}
+
+#[test]
+fn each_version_is_listed_with_the_commits_it_lived_in() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["find", "*.rs"]), @r"
+    exit: 0
+    --- stdout ---
+    src/deep/lib.rs
+      [ID] 3 B: in 1 commit, [SHORT ID] (2026-11-01 10:00:00 +00:00)
+    src/lib.rs
+      [ID] 3 B: in 2 commits, from [SHORT ID] (2026-11-02 10:00:00 +00:00) to [SHORT ID] (2026-11-03 10:00:00 +00:00)
+    src/main.rs
+      [ID] 1 B: in 2 commits
+        1 commit: [SHORT ID] (2026-11-03 10:00:00 +00:00)
+        1 commit: [SHORT ID] (2026-11-01 10:00:00 +00:00)
+      [ID] 2 B: in 1 commit, [SHORT ID] (2026-11-02 10:00:00 +00:00)
+    ");
+    insta::assert_snapshot!(env.snap(["find", "src/*/*"]), @r"
+    exit: 0
+    --- stdout ---
+    src/deep/lib.rs
+      [ID] 3 B: in 1 commit, [SHORT ID] (2026-11-01 10:00:00 +00:00)
+    ");
+    insta::assert_snapshot!(env.snap(["find", "--type", "l", "*"]), @r"
+    exit: 0
+    --- stdout ---
+    link.md
+      symlink -> README.md: in 3 commits, from [SHORT ID] (2026-11-01 10:00:00 +00:00) to [SHORT ID] (2026-11-03 10:00:00 +00:00)
+    ");
+    insta::assert_snapshot!(env.snap(["find", "-i", "readme.MD", "HEAD~1"]), @r"
+    exit: 0
+    --- stdout ---
+    README.md
+      [ID] 4 B: in 2 commits, from [SHORT ID] (2026-11-01 10:00:00 +00:00) to [SHORT ID] (2026-11-02 10:00:00 +00:00)
+    ");
+    insta::assert_snapshot!(env.snap(["find", "deep/"]), @r"
+    exit: 0
+    --- stdout ---
+    src/deep
+      folder: in 3 commits, from [SHORT ID] (2026-11-01 10:00:00 +00:00) to [SHORT ID] (2026-11-03 10:00:00 +00:00)
+    ");
+    insta::assert_snapshot!(env.snap(["find", "-v", "main", "HEAD"]), @r"
+    exit: 0
+    --- stderr ---
+    Looked through 3 commits, reading 6 trees
+    Nothing in 3 commits is named main
+    ");
+}
+
+#[test]
+fn json_has_all_ranges() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["--json", "find", "main.rs"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"path":"src/main.rs","kind":"file","mode":"0644","size":1,"id":"[ID]","commits":2,"ranges":[{"first":{"id":"[ID]","time":"2026-11-03T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-03T10:00:00Z"},"commits":1},{"first":{"id":"[ID]","time":"2026-11-01T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-01T10:00:00Z"},"commits":1}]}
+    {"version":1,"path":"src/main.rs","kind":"file","mode":"0644","size":2,"id":"[ID]","commits":1,"ranges":[{"first":{"id":"[ID]","time":"2026-11-02T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-02T10:00:00Z"},"commits":1}]}
+    "#);
+    let found = env.snap(["--json", "find", "-t", "d", "*"]).succeeds().json();
+    let paths: Vec<_> = found.iter().map(|version| version["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["src", "src/deep"]);
+    assert!(found.iter().all(|version| version["id"].is_null()));
+}
+
+#[test]
+fn branches_and_tags_are_searched_unless_others_are_named() {
+    let env = env();
+    env.snap(["tag", "old", "HEAD~1"]).succeeds();
+    env.snap(["branch", "--force", "main", "HEAD~2"]).succeeds();
+    let versions = |args: &[&str]| {
+        let found = env.snap([&["--json", "find", "main.rs"], args].concat()).succeeds().json();
+        found.iter().map(|version| version["commits"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(versions(&[]), [1, 1]);
+    assert_eq!(versions(&["HEAD"]), [1]);
+    assert_eq!(versions(&["HEAD", "old"]), [1, 1]);
+    assert_eq!(env.snap(["find", "x", "none"]).code, Some(1));
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_found_and_told_in_hex() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let env = TestEnv::new();
+    let name = OsStr::from_bytes(b"caf\xe9\x1b");
+    fs_err::write(env.path(name), "x").unwrap();
+    env.snap(["commit"]).succeeds();
+    let found = env.snap(["--json", "find", "caf*"]).succeeds().json();
+    assert_eq!(found[0]["path_hex"], "636166e91b");
+    let found = env.snap([OsStr::new("find"), OsStr::new("-q"), name]).succeeds();
+    assert_eq!(found.stdout.lines().count(), 2, "{}", found.stdout);
+}
+
+#[test]
+fn what_cannot_be_looked_for_is_said() {
+    let env = TestEnv::new();
+    insta::assert_snapshot!(env.snap(["find", "x"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no store here or above
+    hint: `snap commit` makes one here, `snap init` an empty one; --store names another
+    ");
+    env.snap(["init"]).succeeds();
+    insta::assert_snapshot!(env.snap(["find", "x"]), @r"
+    exit: 0
+    --- stderr ---
+    There is no commit yet
+    ");
+    insta::assert_snapshot!(env.snap(["find", "x", "HEAD"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `main` has no commit yet
+    hint: `snap commit` makes the first one
+    ");
+    insta::assert_snapshot!(env.snap(["find", "{a"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `{a` is not a valid pattern
+      caused by: error parsing glob '{a': unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next character as it is
+    ");
+    insta::assert_snapshot!(env.snap(["find", ""]), @r"
+    exit: 2
+    --- stderr ---
+    error: `` is not a valid pattern
+      caused by: it names nothing
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next character as it is
+    ");
+    insta::assert_snapshot!(env.snap(["find", "../x"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `../x` is not a valid pattern
+      caused by: it contains `..`
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next character as it is
+    ");
+}
