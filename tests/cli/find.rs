@@ -65,7 +65,7 @@ fn each_version_is_listed_with_the_commits_it_lived_in() {
     insta::assert_snapshot!(env.snap(["find", "-v", "main", "HEAD"]), @r"
     exit: 0
     --- stderr ---
-    Looked through 3 commits, reading 6 trees
+    Looked through 3 commits, reading 8 trees
     Nothing in 3 commits is named main
     ");
 }

@@ -104,7 +104,7 @@ fn a_store_without_commits_has_nothing_to_count() {
     insta::assert_snapshot!(env.snap(["stats", "-n", "x"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value 'x' for '--max-count <NUMBER>': invalid digit found in string
+    error: invalid value 'x' for '--max-count <NUMBER>': expected a number
 
     For more information, try '--help'.
     ");

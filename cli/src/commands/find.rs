@@ -146,6 +146,8 @@ struct VersionJson {
     mtime: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<[u32; 2]>,
     commits: u64,
     ranges: Vec<RangeJson>,
 }
@@ -173,9 +175,20 @@ impl VersionJson {
             id,
             mtime: version.mtime.map(time::rfc3339),
             target,
+            device: device(&version.kind),
             commits: version.commits(),
             ranges: version.ranges.iter().map(range).collect(),
         }
+    }
+}
+
+/// Number of a device.
+fn device(kind: &Kind) -> Option<[u32; 2]> {
+    match kind {
+        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+            Some([device.major, device.minor])
+        }
+        _ => None,
     }
 }
 
@@ -192,7 +205,10 @@ fn write_one(out: &mut Out, ui: &Ui, found: &Found) -> io::Result<()> {
                 format!("{} {}", ui.paint().id(&ui.id(id)), Size(*size))
             }
             Kind::Symlink { target } => format!("symlink -> {}", text::line(target)),
-            kind => kind.noun().to_owned(),
+            kind => match device(kind) {
+                Some([major, minor]) => format!("{} {major}, {minor}", kind.noun()),
+                None => kind.noun().to_owned(),
+            },
         };
         let mtime = match (&version.kind, version.mtime) {
             (Kind::File { .. }, Some(mtime)) => format!(", {}", time::local(mtime)),

@@ -45,8 +45,12 @@ pub(crate) struct StatsArgs {
     all: bool,
 
     /// Most commits and most files to list
-    #[arg(short = 'n', long = "max-count", value_name = "NUMBER", default_value_t = 10)]
+    #[arg(short = 'n', long = "max-count", value_name = "NUMBER", default_value_t = 10, value_parser = number)]
     limit: usize,
+}
+
+fn number(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "expected a number")
 }
 
 pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<Done, CliError> {
@@ -235,7 +239,7 @@ fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
     }
     let (dedup, compression) = ratios(outcome);
     let added = &outcome.added;
-    let times = |ratio: Option<f64>| match ratio {
+    let times = |ratio: Option<f64>| match ratio.filter(|ratio| *ratio >= 1.05) {
         Some(ratio) => format!(" ({ratio:.1} times smaller)"),
         None => String::new(),
     };
