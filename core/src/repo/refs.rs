@@ -5,7 +5,7 @@
 //! | `refs/heads/NAME`  | 64 hex digits of a commit, `\n`                |
 //! | `refs/tags/NAME`   | likewise                                       |
 //! | `HEAD`             | `ref: refs/heads/NAME\n`, or a commit's digits |
-//! | `lock`             | see [`lock`]; held while a ref moves, never long |
+//! | `lock`             | time of the last change; held while a ref moves |
 //!
 //! A ref moves under an exclusive lock on `lock`: read it again, compare it
 //! with what the caller saw, append the change to the [log](super::ref_log),

@@ -4,7 +4,7 @@
 //! Commits are taken line by line, each line from its newest commit along the
 //! first parents to one that was met before, so that neighbours differ little.
 //! Of each commit only those folders are read that differ from the one before
-//! and are not known to be without a match (see [`present`]). So each tree is
+//! and are not known to be without a match (`present.rs`). So each tree is
 //! read about once, however many commits have it, and what is kept is what
 //! was found: nothing grows with commits × files.
 
