@@ -69,7 +69,7 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<Done, CliError> {
     }
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        out.json(&UndoJson::new(&plan, args.dry_run))?;
+        out.json(&UndoJson { done: !args.dry_run, ..UndoJson::new(&plan) })?;
         out.finish()?;
     }
     Ok(Done::Well)
@@ -90,7 +90,8 @@ struct UndoJson<'a> {
 }
 
 impl<'a> UndoJson<'a> {
-    fn new(plan: &'a Plan, dry_run: bool) -> Self {
+    /// Takes what a plan says; nothing is done yet.
+    fn new(plan: &'a Plan) -> Self {
         let (name, kind) = match &plan.pointer {
             Pointer::Head => ("HEAD", "head"),
             Pointer::Ref(name) => (name.short(), name.kind().noun()),
@@ -106,7 +107,7 @@ impl<'a> UndoJson<'a> {
             time: time::rfc3339(plan.change.time),
             who: &plan.change.who,
             reason: &plan.change.reason,
-            done: !dry_run,
+            done: false,
         }
     }
 }
