@@ -70,6 +70,7 @@ pub(crate) enum Command {
     Ls(commands::ls::LsArgs),
     Cat(commands::cat::CatArgs),
     Restore(commands::restore::RestoreArgs),
+    Export(commands::export::ExportArgs),
     Branch(commands::branch::BranchArgs),
     Tag(commands::tag::TagArgs),
     Pack(commands::pack::PackArgs),

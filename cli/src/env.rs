@@ -12,7 +12,7 @@
 //! | `XDG_CONFIG_HOME`, `HOME` | where the user's file is, and `~`             |
 //! | `USER`, `LOGNAME`      | who commits where nothing else says so          |
 //! | `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`, `TERM` | colours, see <https://bixense.com/clicolors>; read by `anstream` |
-//! | `TMPDIR`               | folder for the index of a large bundle that is read in place |
+//! | `TMPDIR`               | folder for what need not survive a command      |
 //! | `TZ`                   | time zone; read by `jiff`                       |
 //!
 //! A variable that is empty counts as not set, but for `SNAP_CONFIG`.

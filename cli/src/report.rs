@@ -18,8 +18,8 @@ use std::{error::Error, io, process::ExitCode};
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
-        bundle, cat::CatError, commit::CommitError, list::ListError, reach::ReachError,
-        restore::RestoreError, verify::VerifyError,
+        bundle, cat::CatError, commit::CommitError, export::ExportError, list::ListError,
+        reach::ReachError, restore::RestoreError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -118,13 +118,22 @@ pub(crate) enum CliError {
     /// A name given to `commit --stdin` that is none.
     #[error("--stdin needs the name of a file, without folders")]
     StdinName { source: NameError },
+    /// An archive whose form nobody said.
+    #[error("`{path}` does not say what it is to be")]
+    UnknownFormat { path: String },
+    /// A compression level that the form of an archive does not have.
+    #[error("{format} has no compression level {level}")]
+    NoLevel { format: &'static str, level: i32 },
+    /// A folder in an archive that is none.
+    #[error("--prefix needs a relative path")]
+    Prefix { source: NameError },
     /// A branch that cannot go.
     #[error("`{name}` is the branch you are on")]
     CurrentBranch { name: String },
     /// A branch that would lose commits.
     #[error("branch `{name}` has commits that {commit:.12} does not follow")]
     NotForward { name: String, commit: CommitId },
-    /// A bundle on a screen.
+    /// A bundle or an archive on a screen.
     #[error("stdout is a terminal")]
     ToTerminal,
     /// A bundle that is not there.
@@ -155,6 +164,8 @@ pub(crate) enum CliError {
     Commit(#[from] CommitError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    #[error(transparent)]
+    Export(#[from] ExportError),
     #[error(transparent)]
     Verify(#[from] VerifyError),
     #[error(transparent)]
@@ -209,6 +220,9 @@ impl CliError {
             Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
                 ErrorKind::Invalid
             }
+            Self::UnknownFormat { .. } | Self::NoLevel { .. } | Self::Prefix { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Folder { source } | Self::Signal(source) | Self::Output(source) => {
                 match ErrorKind::of_io(source) {
                     // Nothing here is the store's.
@@ -228,6 +242,7 @@ impl CliError {
             },
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
+            Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Config(error) => error.kind(),
@@ -248,6 +263,7 @@ impl CliError {
         let output = match self {
             Self::Output(error)
             | Self::List(ListError::Output(error))
+            | Self::Export(ExportError::Output(error))
             | Self::Cat(CatError::Output(error))
             | Self::Pack {
                 source: bundle::Error::Bundle(BundleError::Stream { source: error, .. }),
@@ -329,6 +345,11 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(RestoreError::Store(inner)) = error.downcast_ref() {
         return Some(inner);
     }
+    match error.downcast_ref() {
+        Some(ExportError::List(inner)) => return Some(inner),
+        Some(ExportError::Content { source, .. }) => return Some(&**source),
+        _ => {}
+    }
     if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
         return Some(&**source);
     }
@@ -352,6 +373,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
     match error {
         CliError::Commit(inner) => Some(inner),
         CliError::Restore(inner) => Some(inner),
+        CliError::Export(inner) => Some(inner),
         CliError::Verify(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),

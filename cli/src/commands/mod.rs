@@ -4,6 +4,7 @@ pub(crate) mod branch;
 pub(crate) mod cat;
 pub(crate) mod commit;
 pub(crate) mod config;
+pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
@@ -36,6 +37,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Ls(args) => ls::run(args, cx),
         Command::Cat(args) => cat::run(args, cx),
         Command::Restore(args) => restore::run(args, cx),
+        Command::Export(args) => export::run(args, cx),
         Command::Branch(args) => branch::run(args, cx),
         Command::Tag(args) => tag::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),

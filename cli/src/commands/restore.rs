@@ -151,7 +151,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
 }
 
 /// What is restored, and where it belongs below the project folder.
-fn what(snapshot: &Snapshot) -> Result<(What, PathBuf), CliError> {
+pub(crate) fn what(snapshot: &Snapshot) -> Result<(What, PathBuf), CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let mut place: PathBuf = components(path).map(std::ffi::OsStr::from_bytes).collect();
     let what = match resolve_path(snapshot.store(), snapshot.commit.tree, path)? {

@@ -4,7 +4,9 @@ use std::{error::Error, io, path::Path};
 
 use snap_core::{
     base::{close::close_names, io::PathError, kind::ErrorKind},
-    ops::{bundle, commit::CommitError, list::ListError, restore::RestoreError},
+    ops::{
+        bundle, commit::CommitError, export::ExportError, list::ListError, restore::RestoreError,
+    },
     repo::{
         PastError, Pointer, RefError, RepoError, SpecError, UndoError,
         config::{ConfigError, error::Origin},
@@ -40,6 +42,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_spec))
         .or_else(|| error.downcast_ref().and_then(of_path))
         .or_else(|| error.downcast_ref().and_then(of_restore))
+        .or_else(|| error.downcast_ref().and_then(of_export))
         .or_else(|| error.downcast_ref().and_then(of_commit))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
@@ -76,6 +79,13 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::HookStart { .. } => "it is run by `sh -c`; is there a `sh` in PATH?",
         CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
         CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
+        CliError::UnknownFormat { .. } => {
+            "end it with .tar, .tar.zst or .zip, or say --format tar, tar.zst or zip"
+        }
+        CliError::NoLevel { format: "tar", .. } => "it is not compressed; .tar.zst is",
+        CliError::NoLevel { format: "zip", .. } => "zip has 0 (not compressed) to 9 (smallest)",
+        CliError::NoLevel { .. } => "tar.zst has 1 (fastest) to 19 (smallest)",
+        CliError::Prefix { .. } => "it names a folder in the archive, such as project-1.0",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -281,6 +291,16 @@ fn of_restore(error: &RestoreError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+fn of_export(error: &ExportError) -> Option<String> {
+    let hint = match error {
+        ExportError::Exists { .. } => "pass --force to replace it",
+        ExportError::IsAFolder { .. } => "name a file in it",
+        ExportError::PathTooLong { .. } => "tar can: end the file's name with .tar or .tar.zst",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
 fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
@@ -342,7 +362,10 @@ fn of_io(error: &io::Error) -> Option<String> {
 }
 
 fn by_kind(error: &CliError) -> Option<String> {
-    if let CliError::List(ListError::Output(_)) | CliError::Output(_) = error {
+    if let CliError::List(ListError::Output(_))
+    | CliError::Export(ExportError::Output(_) | ExportError::PathTooLong { .. })
+    | CliError::Output(_) = error
+    {
         return None;
     }
     match error.kind() {

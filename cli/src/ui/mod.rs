@@ -12,6 +12,7 @@ pub(crate) mod time;
 
 use std::{
     fmt,
+    fs::File,
     io::{self, BufWriter, IsTerminal, Stdout, Write},
     os::fd::AsFd,
     process::Stdio,
@@ -135,6 +136,11 @@ impl Ui {
             Talk::Quiet => Stdio::null(),
             _ => stderr.map_or_else(|_| Stdio::null(), Stdio::from),
         }
+    }
+
+    /// stdout for bytes that are not lines, without a buffer.
+    pub(crate) fn raw_out(&self) -> io::Result<File> {
+        Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
     }
 
     /// An id as it is shown: short on a terminal, whole in a pipe.

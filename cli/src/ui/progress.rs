@@ -76,7 +76,7 @@ impl<'a> Progress<'a> {
             }
             bar.set_position(units);
             // What verify counts beside bytes are no files.
-            let has_files = matches!(phase, Phase::Commit | Phase::Restore);
+            let has_files = matches!(phase, Phase::Commit | Phase::Restore | Phase::Export);
             let files = if has_files { self.files.load(Ordering::Relaxed) } else { 0 };
             if files > 0 {
                 bar.set_message(super::size::count(files, "file"));
@@ -165,6 +165,7 @@ fn title(phase: Phase) -> &'static str {
         Phase::Bundle => "Copying packs",
         Phase::Compare => "Comparing",
         Phase::Restore => "Restoring",
+        Phase::Export => "Exporting",
         Phase::Structure => "Checking structure",
         Phase::Data => "Checking data",
         Phase::History => "Reading history",

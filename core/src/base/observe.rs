@@ -21,6 +21,8 @@ pub enum Phase {
     Compare,
     /// Writing files; counts bytes.
     Restore,
+    /// Writing an archive for other tools; counts bytes of contents.
+    Export,
     /// Checking that everything referred to is there; counts trees.
     Structure,
     /// Reading and hashing packs; counts bytes.

@@ -4,6 +4,8 @@
 pub mod bundle;
 pub mod cat;
 pub mod commit;
+mod content;
+pub mod export;
 pub mod find;
 pub mod list;
 pub mod log;

@@ -1,9 +1,7 @@
 //! Files whose content was cut into chunks, and sharing blocks between files.
 //!
-//! A large file is streamed: one thread expands frames ahead, another hashes
-//! and writes. Consecutive chunks of one frame cost one expansion. The list of
-//! chunks is not believed: the hash over all that was written must be the
-//! content's id before the file gets its name.
+//! A large file is streamed (see [`content`]): the hash over all that was
+//! written must be the content's id before the file gets its name.
 //!
 //! Where a content was written before in this run, or is known to be in a local
 //! file, its blocks are shared (`FICLONE`) and hashed; where the file system
@@ -18,7 +16,6 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
     },
 };
 
@@ -28,23 +25,21 @@ use rustix::{
 };
 
 use crate::{
-    base::{
-        id::{BlobId, ObjectId},
-        io::PathError,
-        name::EntryName,
-    },
-    format::{chunk_list::Piece, pack::ObjectKind, wire::FormatError},
+    base::{id::BlobId, io::PathError, name::EntryName},
     local::{
         contain::{Cursor, FolderPath},
         write::{Draft, FileSpec, Placement},
     },
-    ops::restore::{
-        job::Job,
-        small::written,
-        tally::Count,
-        window::{FileTask, cursor},
+    ops::{
+        content,
+        restore::{
+            job::Job,
+            small::written,
+            tally::Count,
+            window::{FileTask, cursor},
+        },
     },
-    store::{Content, Place, Store, StoreError},
+    store::StoreError,
 };
 
 /// Files from here on share blocks where they can.
@@ -52,15 +47,6 @@ pub(super) const CLONE_BYTES: u64 = 128 << 10;
 
 /// Contents that were written last and are remembered for sharing.
 const REMEMBERED: usize = 256;
-
-/// Frames that wait to be written. One more is being expanded and one written.
-const FRAMES_AHEAD: usize = 2;
-
-/// A frame, and where the next chunks of the content lie in it.
-struct Run {
-    frame: Arc<Vec<u8>>,
-    pieces: Vec<(usize, usize)>,
-}
 
 /// Why a large file was not written.
 enum Stop {
@@ -108,117 +94,26 @@ fn write_checked(job: &Job<'_>, cursor: &mut Cursor<'_>, task: &FileTask) -> Res
     if job.is_halted() { Err(Stop::Halted) } else { Ok(told_bytes) }
 }
 
-/// Writes the chunks into the draft and checks the whole.
+/// Writes the content into the draft and checks the whole.
 fn stream(job: &Job<'_>, task: &FileTask, draft: &mut Draft<'_>) -> Result<(), Stop> {
-    let chunks = match job.store.content(&task.id).map_err(Stop::Damage)? {
-        Content::Chunks(chunks) => chunks,
-        Content::Whole(place) => vec![Piece { id: task.id, bytes: place.bytes }],
-    };
-    if chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>() != task.size {
-        return Err(Stop::Damage(wrong_list(task.id.object())));
-    }
-    let hash = std::thread::scope(|scope| {
-        let (sender, runs) = sync_channel(FRAMES_AHEAD);
-        scope.spawn(|| read_ahead(job.store, &chunks, sender));
-        write_runs(job, task, draft, runs)
-    })?;
-    if hash == task.id { Ok(()) } else { Err(Stop::Damage(diagnose(job.store, task, &chunks))) }
-}
-
-fn write_runs(
-    job: &Job<'_>,
-    task: &FileTask,
-    draft: &mut Draft<'_>,
-    runs: Receiver<Result<Run, StoreError>>,
-) -> Result<BlobId, Stop> {
-    let mut hasher = blake3::Hasher::new();
-    for run in runs {
+    let mut write = |run: &content::Run| {
         if job.is_halted() {
             return Err(Stop::Halted);
         }
-        let run = run.map_err(Stop::Damage)?;
         let mut bytes = 0;
-        for (start, end) in run.pieces {
-            let piece = &run.frame[start..end];
-            hasher.update(piece);
+        for piece in run.pieces() {
             draft.write(piece).map_err(|error| {
                 Stop::Path(job.error("write", &task.folder, Some(&task.name), error))
             })?;
             bytes += piece.len() as u64;
         }
         job.observer.advance(bytes, 0);
-    }
-    Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
-}
-
-/// Expands the frames of `chunks` in order. Ends early when nobody listens.
-fn read_ahead(store: &Store, chunks: &[Piece], sender: SyncSender<Result<Run, StoreError>>) {
-    let mut rest = chunks;
-    while !rest.is_empty() {
-        let run = next_run(store, rest);
-        let is_last = run.is_err();
-        rest = run.as_ref().map_or(&[], |(_, taken)| &rest[*taken..]);
-        if sender.send(run.map(|(run, _)| run)).is_err() || is_last {
-            return;
-        }
-    }
-}
-
-/// The chunks at the start of `chunks` that lie in one frame, and how many.
-fn next_run(store: &Store, chunks: &[Piece]) -> Result<(Run, usize), StoreError> {
-    let first = place_of(store, &chunks[0])?;
-    let frame = match store.frame(&first) {
-        Err(StoreError::Gone { .. }) => {
-            // Merged into another pack meanwhile; `object` finds it there.
-            let bytes = store.object(&chunks[0].id.object(), ObjectKind::Blob)?;
-            let pieces = vec![(0, bytes.len())];
-            return Ok((Run { frame: Arc::new(bytes), pieces }, 1));
-        }
-        frame => frame?,
+        Ok(())
     };
-    let mut pieces = Vec::new();
-    let mut place = first;
-    loop {
-        let start = place.offset as usize;
-        let end = start + place.bytes as usize;
-        if end > frame.len() {
-            return Err(wrong_list(chunks[pieces.len()].id.object()));
-        }
-        pieces.push((start, end));
-        match chunks.get(pieces.len()) {
-            None => break,
-            Some(next) => place = place_of(store, next)?,
-        }
-        if (place.pack, place.frame) != (first.pack, first.frame) {
-            break;
-        }
-    }
-    let taken = pieces.len();
-    Ok((Run { frame, pieces }, taken))
-}
-
-fn place_of(store: &Store, chunk: &Piece) -> Result<Place, StoreError> {
-    let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
-    let place = store.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
-    if place.kind != wanted {
-        return Err(StoreError::WrongKind { id, wanted, found: place.kind });
-    }
-    if place.bytes != chunk.bytes {
-        return Err(wrong_list(id));
-    }
-    Ok(place)
-}
-
-/// Which chunk makes the whole hash to something else.
-fn diagnose(store: &Store, task: &FileTask, chunks: &[Piece]) -> StoreError {
-    let damaged = |chunk: &Piece| store.object(&chunk.id.object(), ObjectKind::Blob).err();
-    chunks.iter().find_map(damaged).unwrap_or_else(|| wrong_list(task.id.object()))
-}
-
-/// A chunk list that does not amount to the content it stands for.
-fn wrong_list(id: ObjectId) -> StoreError {
-    let source = FormatError::Invalid { what: "chunk list", at: 0 };
-    StoreError::Object { id, kind: ObjectKind::ChunkList, source }
+    content::stream(job.store, &task.id, task.size, &mut write).map_err(|stop| match stop {
+        content::Stop::Damage(error) => Stop::Damage(error),
+        content::Stop::Taker(stop) => stop,
+    })
 }
 
 /// Files whose blocks may be shared.

@@ -1,0 +1,170 @@
+//! Deflate, on all processors: small contents one by one, large ones in pieces
+//! that do not refer to each other.
+//!
+//! The compressor is written in Rust and gives the same bytes on every machine.
+
+use std::cell::RefCell;
+
+use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+
+/// Bytes of one piece of a large content.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
+
+/// The end of a deflate stream, after any number of pieces.
+pub(super) const END: [u8; 2] = [3, 0];
+
+/// The start of a content that tells whether the rest is worth the time.
+const PROBE_BYTES: usize = 64 << 10;
+
+/// Longest stored block of deflate.
+const STORED_BYTES: usize = u16::MAX as usize;
+
+thread_local! {
+    /// One compressor a thread, and its level.
+    static COMPRESSOR: RefCell<Option<(i32, Compress)>> = const { RefCell::new(None) };
+}
+
+/// How bytes stand in an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    Stored,
+    Deflated,
+}
+
+/// A content as it goes into the archive.
+pub(super) struct Packed {
+    pub(super) method: Method,
+    pub(super) bytes: Vec<u8>,
+    pub(super) crc: u32,
+}
+
+impl Packed {
+    /// Compresses `raw`, or leaves it as it is when that saves nothing.
+    pub(super) fn new(raw: Vec<u8>, level: i32) -> Self {
+        let crc = crc_of(&raw);
+        match shrinks(&raw, level).then(|| deflate(&raw, level)).flatten() {
+            Some(bytes) => Self { method: Method::Deflated, bytes, crc },
+            None => Self { method: Method::Stored, bytes: raw, crc },
+        }
+    }
+}
+
+fn crc_of(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+/// Whether compressing is worth a try.
+fn shrinks(bytes: &[u8], level: i32) -> bool {
+    level > 0
+        && (bytes.len() < 4 * PROBE_BYTES
+            || deflate(&bytes[..PROBE_BYTES], level)
+                .is_some_and(|packed| packed.len() < PROBE_BYTES - PROBE_BYTES / 32))
+}
+
+/// A whole deflate stream, if it is shorter than `raw`.
+fn deflate(raw: &[u8], level: i32) -> Option<Vec<u8>> {
+    with_compressor(level, |compressor| {
+        let mut packed = Vec::with_capacity(raw.len());
+        let status = compressor.compress_vec(raw, &mut packed, FlushCompress::Finish);
+        let is_whole = matches!(status, Ok(Status::StreamEnd));
+        (is_whole && packed.len() < raw.len()).then_some(packed)
+    })
+}
+
+/// One piece of a stream that [`END`] ends.
+pub(super) fn piece(raw: &[u8], level: i32) -> Vec<u8> {
+    let packed = shrinks(raw, level).then(|| {
+        with_compressor(level, |compressor| {
+            let mut packed = Vec::with_capacity(raw.len());
+            let status = compressor.compress_vec(raw, &mut packed, FlushCompress::Sync);
+            // With room left the piece is complete.
+            let is_whole = matches!(status, Ok(Status::Ok))
+                && compressor.total_in() == raw.len() as u64
+                && packed.len() < packed.capacity().min(raw.len());
+            is_whole.then_some(packed)
+        })
+    });
+    packed.flatten().unwrap_or_else(|| stored(raw))
+}
+
+/// The bytes as stored blocks of deflate, none of them the last one.
+fn stored(raw: &[u8]) -> Vec<u8> {
+    let mut blocks = Vec::with_capacity(raw.len() + 5 * raw.len().div_ceil(STORED_BYTES));
+    for block in raw.chunks(STORED_BYTES) {
+        let len = u16::try_from(block.len()).unwrap_or(u16::MAX);
+        blocks.push(0);
+        blocks.extend_from_slice(&len.to_le_bytes());
+        blocks.extend_from_slice(&(!len).to_le_bytes());
+        blocks.extend_from_slice(block);
+    }
+    blocks
+}
+
+fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> T) -> T {
+    COMPRESSOR.with_borrow_mut(|slot| {
+        let compressor = match slot {
+            Some((have, compressor)) if *have == level => {
+                compressor.reset();
+                compressor
+            }
+            _ => {
+                let wanted = Compression::new(u32::try_from(level).unwrap_or_default());
+                &mut slot.insert((level, Compress::new(wanted, false))).1
+            }
+        };
+        work(compressor)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::{Decompress, FlushDecompress};
+
+    use super::*;
+
+    fn inflate(packed: &[u8], len: usize) -> Vec<u8> {
+        let mut raw = Vec::with_capacity(len + 1);
+        let status =
+            Decompress::new(false).decompress_vec(packed, &mut raw, FlushDecompress::Finish);
+        assert!(matches!(status, Ok(Status::StreamEnd)));
+        raw
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut noise = vec![0; len];
+        blake3::Hasher::new().finalize_xof().fill(&mut noise);
+        noise
+    }
+
+    #[test]
+    fn a_content_is_deflated_only_when_that_saves_something() {
+        let text = b"all work and no play ".repeat(50_000);
+        let packed = Packed::new(text.clone(), 6);
+        assert_eq!(packed.method, Method::Deflated);
+        assert!(inflate(&packed.bytes, text.len()) == text);
+        for raw in [noise(100), noise(500_000), b"a".to_vec(), Vec::new()] {
+            let packed = Packed::new(raw.clone(), 6);
+            assert!(packed.method == Method::Stored && packed.bytes == raw);
+        }
+        assert_eq!(Packed::new(text, 0).method, Method::Stored);
+    }
+
+    #[test]
+    fn pieces_of_any_kind_make_one_stream() {
+        let raws = [
+            b"words and words ".repeat(60_000),
+            noise(PIECE_BYTES),
+            b"x".to_vec(),
+            vec![0; 70_000],
+        ];
+        for level in [0, 1, 6, 9] {
+            let mut stream: Vec<u8> = raws.iter().flat_map(|raw| piece(raw, level)).collect();
+            stream.extend(END);
+            let whole = raws.concat();
+            assert!(inflate(&stream, whole.len()) == whole, "level {level}");
+        }
+        assert_eq!(inflate(&END, 0), b"");
+    }
+}

@@ -1,0 +1,419 @@
+//! Tar: ustar headers, and before them what those have no room for.
+//!
+//! | what                                   | where it goes                     |
+//! |----------------------------------------|-----------------------------------|
+//! | path ≤ 100 bytes, or cut at a `/`      | ustar, as the bytes it is         |
+//! | longer path or link target, UTF-8      | pax `path`, `linkpath`            |
+//! | longer, and not UTF-8                  | GNU `L`, `K`: pax has text only   |
+//! | time before 1970, in parts of a second | pax `mtime`                       |
+//! | length from 8 GiB, numbers from 2 Mi   | pax `size`, `uid`, `gid`          |
+//! | extended attributes                    | pax `SCHILY.xattr.NAME`           |
+//! | access control lists                   | so, and as text `SCHILY.acl.*`    |
+//! | holes                                  | GNU sparse format 1.0             |
+//!
+//! GNU tar, bsdtar and Python read all of it. Names of one file after the first
+//! are links to that one. An extended header is written only where it is
+//! needed: it takes 1 KiB.
+
+use std::io::{self, BufWriter, Write};
+
+use crate::{
+    format::tree::{Device, Kind, Metadata, Owner},
+    ops::{
+        content::{self, Run},
+        export::{
+            Archive, ExportError, Job, acl,
+            batch::{Body, Item},
+            buffered,
+            pax::{self, Records},
+            sparse::Extents,
+        },
+    },
+};
+
+/// Everything is padded to this.
+const BLOCK_BYTES: usize = 512;
+
+/// The whole archive is padded to this, as tapes like it.
+const RECORD_BYTES: u64 = 10_240;
+
+/// The name field, and the one for the target of a link.
+const NAME_BYTES: usize = 100;
+
+/// The field for the folders before the name.
+const PREFIX_BYTES: usize = 155;
+
+/// User and group names, NUL included.
+const OWNER_NAME_BYTES: usize = 32;
+
+/// Most that eleven octal digits can say.
+const OCTAL_11: u64 = (1 << 33) - 1;
+
+/// Most that seven octal digits can say.
+const OCTAL_7: u64 = (1 << 21) - 1;
+
+/// Writes a tar archive.
+pub(super) struct Tar<'o, W: Write> {
+    job: &'o Job<'o>,
+    out: BufWriter<W>,
+    bytes: u64,
+}
+
+/// What a header says that does not come from the metadata.
+struct Head<'h> {
+    path: &'h [u8],
+    target: &'h [u8],
+    kind: u8,
+    bytes: u64,
+    device: Option<Device>,
+}
+
+impl<'o, W: Write> Tar<'o, W> {
+    /// Writes to `sink`.
+    pub(super) fn new(job: &'o Job<'o>, sink: W) -> Self {
+        Self { job, out: buffered(sink), bytes: 0 }
+    }
+
+    /// Appends an entry.
+    pub(super) fn add(&mut self, item: Item) -> Result<(), ExportError> {
+        let metadata = &item.metadata;
+        let plain = |kind| Head { path: &item.path, target: b"", kind, bytes: 0, device: None };
+        let head = match (&item.body, &item.kind) {
+            (Body::Link(first), _) => Head { target: first, ..plain(b'1') },
+            (_, Kind::File { .. }) => return self.file(&item),
+            (_, Kind::Folder { .. }) => {
+                let path = [&item.path[..], b"/"].concat();
+                return Ok(self.head(&Head { path: &path, ..plain(b'5') }, metadata)?);
+            }
+            (_, Kind::Symlink { target }) => Head { target, ..plain(b'2') },
+            (_, Kind::CharDevice { device }) => Head { device: Some(*device), ..plain(b'3') },
+            (_, Kind::BlockDevice { device }) => Head { device: Some(*device), ..plain(b'4') },
+            // Sockets are left out before they come here.
+            (_, Kind::Fifo | Kind::Socket) => plain(b'6'),
+        };
+        Ok(self.head(&head, metadata)?)
+    }
+
+    fn file(&mut self, item: &Item) -> Result<(), ExportError> {
+        let Some((_, size)) = item.content() else { return Ok(()) };
+        if item.metadata.sparse {
+            let extents = self.extents(item)?;
+            if !extents.is_whole() {
+                return self.sparse(item, size, &extents);
+            }
+        }
+        let path = &item.path;
+        let head = Head { path, target: b"", kind: b'0', bytes: size, device: None };
+        self.head(&head, &item.metadata)?;
+        self.content(item, &mut |tar, piece| tar.write(piece))?;
+        Ok(self.pad()?)
+    }
+
+    /// Where a file has data; that must be known before any of it is written.
+    fn extents(&self, item: &Item) -> Result<Extents, ExportError> {
+        let mut extents = Extents::new();
+        match (&item.body, item.content()) {
+            (Body::Bytes(bytes), _) => extents.feed(bytes),
+            (_, Some((id, size))) => {
+                let mut feed = |run: &Run| {
+                    run.pieces().for_each(|piece| extents.feed(piece));
+                    self.job.check()
+                };
+                content::stream(self.job.store, &id, size, &mut feed)
+                    .map_err(|stop| self.stopped(&item.path, stop))?;
+            }
+            _ => {}
+        }
+        Ok(extents)
+    }
+
+    fn sparse(&mut self, item: &Item, size: u64, extents: &Extents) -> Result<(), ExportError> {
+        let mut map = extents.map().into_bytes();
+        map.resize(map.len().next_multiple_of(BLOCK_BYTES), 0);
+        let mut records = Records::default();
+        records.push(b"GNU.sparse.major", b"1");
+        records.push(b"GNU.sparse.minor", b"0");
+        records.push(b"GNU.sparse.name", &item.path);
+        records.push(b"GNU.sparse.realsize", size.to_string().as_bytes());
+        // What a reader that knows nothing of it would unpack.
+        let shown = inner_name(b"GNUSparseFile.0/", &item.path);
+        let bytes = map.len() as u64 + extents.data_bytes();
+        let head = Head { path: &shown, target: b"", kind: b'0', bytes, device: None };
+        self.head_with(&head, &item.metadata, records)?;
+        self.write(&map)?;
+        let (mut offset, mut from) = (0, 0);
+        self.content(item, &mut |tar, piece| {
+            for part in extents.within(offset, piece, &mut from) {
+                tar.write(part)?;
+            }
+            offset += piece.len() as u64;
+            Ok(())
+        })?;
+        Ok(self.pad()?)
+    }
+
+    /// Hands out the content of a file.
+    fn content(
+        &mut self,
+        item: &Item,
+        each: &mut dyn FnMut(&mut Self, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ExportError> {
+        let job = self.job;
+        match (&item.body, item.content()) {
+            (Body::Bytes(bytes), _) => {
+                each(self, bytes)?;
+                job.observer.advance(bytes.len() as u64, 1);
+            }
+            (_, Some((id, size))) => {
+                let mut take = |run: &Run| {
+                    for piece in run.pieces() {
+                        each(self, piece)?;
+                        job.observer.advance(piece.len() as u64, 0);
+                    }
+                    job.check()
+                };
+                content::stream(job.store, &id, size, &mut take)
+                    .map_err(|stop| self.stopped(&item.path, stop))?;
+                job.observer.advance(0, 1);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn stopped(&self, path: &[u8], stop: content::Stop<ExportError>) -> ExportError {
+        match stop {
+            content::Stop::Damage(error) => self.job.damaged(path, error),
+            content::Stop::Taker(error) => error,
+        }
+    }
+
+    fn head(&mut self, head: &Head<'_>, metadata: &Metadata) -> io::Result<()> {
+        self.head_with(head, metadata, Records::default())
+    }
+
+    /// Writes the header of an entry, and what must stand before it.
+    fn head_with(
+        &mut self,
+        head: &Head<'_>,
+        metadata: &Metadata,
+        mut records: Records,
+    ) -> io::Result<()> {
+        let mut block = Block::new(head.kind);
+        if !block.path(head.path) {
+            self.long(b'L', b"path", head.path, &mut records)?;
+        }
+        if !block.field(157, NAME_BYTES, head.target) {
+            self.long(b'K', b"linkpath", head.target, &mut records)?;
+        }
+        block.octal(100, 8, u64::from(metadata.mode));
+        if !block.octal(124, 12, head.bytes) {
+            records.push(b"size", head.bytes.to_string().as_bytes());
+        }
+        let mtime = metadata.mtime.unwrap_or_default();
+        let fits = u64::try_from(mtime.secs).is_ok_and(|secs| block.octal(136, 12, secs));
+        if !fits || mtime.nanos != 0 {
+            records.push(b"mtime", pax::time(mtime).as_bytes());
+        }
+        if let Some(owner) = metadata.owner.as_deref() {
+            set_owner(&mut block, owner, &mut records);
+        }
+        if let Some(device) = head.device {
+            block.number(329, device.major);
+            block.number(337, device.minor);
+        }
+        // Links share the attributes of what they lead to.
+        if head.kind != b'1' {
+            for xattr in &metadata.xattrs {
+                records.push(&pax::xattr_key(&xattr.name), &xattr.value);
+                if let Some((key, text)) = acl::record(xattr) {
+                    records.push(key, text.as_bytes());
+                }
+            }
+        }
+        if !records.as_bytes().is_empty() {
+            let name = inner_name(b"PaxHeaders/", head.path);
+            self.inner(b'x', &name, records.as_bytes())?;
+        }
+        self.write(&block.finish())
+    }
+
+    /// Writes a name that its field has no room for.
+    fn long(&mut self, gnu: u8, key: &[u8], name: &[u8], records: &mut Records) -> io::Result<()> {
+        if std::str::from_utf8(name).is_ok() {
+            records.push(key, name);
+            return Ok(());
+        }
+        self.inner(gnu, b"././@LongLink", &[name, b"\0"].concat())
+    }
+
+    /// An entry that says something about the next one.
+    fn inner(&mut self, kind: u8, name: &[u8], content: &[u8]) -> io::Result<()> {
+        let mut block = Block::new(kind);
+        block.field(0, NAME_BYTES, name);
+        block.octal(100, 8, 0o644);
+        if !block.octal(124, 12, content.len() as u64) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.write(&block.finish())?;
+        self.write(content)?;
+        self.pad()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    fn pad(&mut self) -> io::Result<()> {
+        let rest = (self.bytes % BLOCK_BYTES as u64) as usize;
+        if rest > 0 { self.write(&[0; BLOCK_BYTES][rest..]) } else { Ok(()) }
+    }
+
+    /// Writes the end and gives the sink back.
+    pub(super) fn end(mut self) -> io::Result<W> {
+        let end = (self.bytes + 2 * BLOCK_BYTES as u64).next_multiple_of(RECORD_BYTES);
+        let zeros = vec![0; (end - self.bytes) as usize];
+        self.write(&zeros)?;
+        self.out.into_inner().map_err(io::IntoInnerError::into_error)
+    }
+}
+
+impl<W: Write> Archive for Tar<'_, W> {
+    fn add(&mut self, item: Item) -> Result<(), ExportError> {
+        Tar::add(self, item)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), ExportError> {
+        self.end()?.flush()?;
+        Ok(())
+    }
+}
+
+fn set_owner(block: &mut Block, owner: &Owner, records: &mut Records) {
+    for (at, key, number) in [(108, b"uid", owner.uid), (116, b"gid", owner.gid)] {
+        if !block.octal(at, 8, u64::from(number)) {
+            records.push(key, number.to_string().as_bytes());
+        }
+    }
+    for (at, key, name) in [(265, b"uname", &owner.user), (297, b"gname", &owner.group)] {
+        // One that is too long and no text is left out: there is the number.
+        if !block.field(at, OWNER_NAME_BYTES - 1, name) && std::str::from_utf8(name).is_ok() {
+            records.push(key, name);
+        }
+    }
+}
+
+/// Name of something that is no entry itself: the last name of `path`, as far
+/// as there is room, in a folder that says what it is.
+fn inner_name(folder: &[u8], path: &[u8]) -> Vec<u8> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let room = NAME_BYTES - folder.len();
+    [folder, &last[..last.len().min(room)]].concat()
+}
+
+/// A header.
+struct Block([u8; BLOCK_BYTES]);
+
+impl Block {
+    fn new(kind: u8) -> Self {
+        let mut block = Self([0; BLOCK_BYTES]);
+        block.0[156] = kind;
+        block.0[257..265].copy_from_slice(b"ustar\x0000");
+        for (at, width) in [(100, 8), (108, 8), (116, 8), (124, 12), (136, 12)] {
+            block.octal(at, width, 0);
+        }
+        for at in [329, 337] {
+            block.octal(at, 8, 0);
+        }
+        block
+    }
+
+    /// Sets a field to bytes; says whether they fit, else sets what does.
+    fn field(&mut self, at: usize, width: usize, bytes: &[u8]) -> bool {
+        let len = bytes.len().min(width);
+        self.0[at..at + len].copy_from_slice(&bytes[..len]);
+        len == bytes.len()
+    }
+
+    /// Sets the path, cut in two if need be; says whether it fits.
+    fn path(&mut self, path: &[u8]) -> bool {
+        if path.len() <= NAME_BYTES {
+            return self.field(0, NAME_BYTES, path);
+        }
+        // The first slash that leaves no more than the name field takes. One at
+        // the very end belongs to the name.
+        let from = path.len() - NAME_BYTES - 1;
+        let slash = path[from..path.len() - 1].iter().position(|byte| *byte == b'/');
+        match slash.map(|at| from + at) {
+            Some(slash) if (1..=PREFIX_BYTES).contains(&slash) => {
+                self.field(345, PREFIX_BYTES, &path[..slash])
+                    && self.field(0, NAME_BYTES, &path[slash + 1..])
+            }
+            _ => self.field(0, NAME_BYTES, path),
+        }
+    }
+
+    /// Sets a field to an octal number; says whether it fits, else leaves it.
+    fn octal(&mut self, at: usize, width: usize, number: u64) -> bool {
+        let most = if width == 12 { OCTAL_11 } else { OCTAL_7 };
+        if number > most {
+            return false;
+        }
+        let mut rest = number;
+        for digit in self.0[at..at + width - 1].iter_mut().rev() {
+            *digit = b'0' + (rest & 7) as u8;
+            rest >>= 3;
+        }
+        self.0[at + width - 1] = 0;
+        true
+    }
+
+    /// Sets a field of eight to a number that may be too large for octal: then
+    /// it is binary, as GNU tar and star have it.
+    fn number(&mut self, at: usize, number: u32) {
+        if !self.octal(at, 8, u64::from(number)) {
+            self.0[at..at + 8].copy_from_slice(&(1 << 63 | u64::from(number)).to_be_bytes());
+        }
+    }
+
+    fn finish(mut self) -> [u8; BLOCK_BYTES] {
+        self.0[148..156].fill(b' ');
+        let sum = self.0.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        self.octal(148, 7, sum);
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_cut_where_both_parts_fit() {
+        let fits = |path: &[u8]| Block::new(b'0').path(path);
+        let long = |count: usize| vec![b'n'; count];
+        assert!(fits(&long(100)) && !fits(&long(101)));
+        let folder = |folder: usize, name: usize| [&long(folder)[..], b"/", &long(name)].concat();
+        assert!(fits(&folder(155, 100)));
+        assert!(!fits(&folder(156, 100)) && !fits(&folder(155, 101)));
+        assert!(fits(&[&folder(155, 99)[..], b"/"].concat()));
+        assert!(!fits(&[&long(100)[..], b"/"].concat()));
+        let mut block = Block::new(b'0');
+        assert!(block.path(&[&folder(20, 20)[..], b"/", &folder(30, 60)].concat()));
+        assert_eq!(&block.0[345..365], &long(20));
+        assert_eq!(block.0[365], 0);
+    }
+
+    #[test]
+    fn numbers_are_octal_as_long_as_they_fit() {
+        let mut block = Block::new(b'3');
+        assert!(block.octal(124, 12, OCTAL_11) && !block.octal(124, 12, OCTAL_11 + 1));
+        assert_eq!(&block.0[124..136], b"77777777777\0");
+        block.number(337, 65_537);
+        assert_eq!(&block.0[337..345], b"0200001\0");
+        block.number(337, u32::MAX);
+        assert_eq!(&block.0[337..345], [0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    }
+}

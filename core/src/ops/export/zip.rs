@@ -1,0 +1,174 @@
+//! Zip, as Info-ZIP writes it on Unix: modes, owner numbers, symbolic links,
+//! times in seconds.
+//!
+//! A small content comes compressed, so its header can say everything. A large
+//! one is deflated on the way, and its lengths stand behind it; what of it does
+//! not shrink stays as it is within the stream. Only the directory at the end
+//! is kept meanwhile (see [`directory`](super::directory)).
+//!
+//! A name that is not UTF-8 is written as the bytes it is and not marked as
+//! UTF-8: `unzip` on Unix then makes the same bytes of it.
+
+use std::io::{BufWriter, Write};
+
+use flate2::Crc;
+use rayon::prelude::*;
+
+use crate::{
+    format::tree::Kind,
+    ops::{
+        content::{self, Run},
+        export::{
+            Archive, ExportError, Job,
+            batch::{Body, Item},
+            buffered,
+            deflate::{self, Method, PIECE_BYTES, Packed},
+            directory::Directory,
+            zip_header::{self, Bits, Header, MAY_BE_LONG},
+        },
+    },
+};
+
+/// Pieces of a large content that are compressed at the same time.
+const PIECES_AT_ONCE: usize = 4;
+
+/// File types of Unix.
+const FILE: u32 = 0o100_000;
+const FOLDER: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_777;
+
+/// Writes a zip archive.
+pub(super) struct Zip<'o> {
+    job: &'o Job<'o>,
+    out: BufWriter<&'o mut dyn Write>,
+    bytes: u64,
+    directory: Directory,
+}
+
+impl<'o> Zip<'o> {
+    /// Writes to `sink`.
+    pub(super) fn new(job: &'o Job<'o>, sink: &'o mut dyn Write) -> Self {
+        let directory = Directory::new(&job.options.spool);
+        Self { job, out: buffered(sink), bytes: 0, directory }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), ExportError> {
+        self.bytes += bytes.len() as u64;
+        Ok(self.out.write_all(bytes)?)
+    }
+
+    /// An entry whose content is at hand.
+    fn whole(&mut self, header: &Header<'_>, content: &[u8]) -> Result<(), ExportError> {
+        self.write(&header.local())?;
+        self.write(content)?;
+        Ok(self.directory.push(&header.central())?)
+    }
+
+    /// An entry whose content is compressed as it comes.
+    fn streamed(&mut self, mut header: Header<'_>, item: &Item) -> Result<(), ExportError> {
+        let Some((id, size)) = item.content() else { return Ok(()) };
+        let is_long = size >= MAY_BE_LONG;
+        header.behind = Some(if is_long { Bits::Many } else { Bits::Few });
+        header.method = Method::Deflated;
+        self.write(&header.local())?;
+        let start = self.bytes;
+        let (job, mut crc) = (self.job, Crc::new());
+        let mut waiting = Vec::with_capacity(PIECES_AT_ONCE * PIECE_BYTES);
+        let mut take = |run: &Run| {
+            for mut piece in run.pieces() {
+                crc.update(piece);
+                job.observer.advance(piece.len() as u64, 0);
+                while !piece.is_empty() {
+                    let room = PIECES_AT_ONCE * PIECE_BYTES - waiting.len();
+                    let (now, later) = piece.split_at(room.min(piece.len()));
+                    waiting.extend_from_slice(now);
+                    piece = later;
+                    if waiting.len() == PIECES_AT_ONCE * PIECE_BYTES {
+                        self.pieces(&waiting)?;
+                        waiting.clear();
+                    }
+                }
+            }
+            job.check()
+        };
+        content::stream(job.store, &id, size, &mut take).map_err(|stop| match stop {
+            content::Stop::Damage(error) => job.damaged(&item.path, error),
+            content::Stop::Taker(error) => error,
+        })?;
+        self.pieces(&waiting)?;
+        self.write(&deflate::END)?;
+        header.crc = crc.sum();
+        header.bytes = size;
+        header.packed_bytes = self.bytes - start;
+        self.write(&header.descriptor())?;
+        Ok(self.directory.push(&header.central())?)
+    }
+
+    fn pieces(&mut self, bytes: &[u8]) -> Result<(), ExportError> {
+        let level = self.job.level();
+        let pieces: Vec<Vec<u8>> =
+            bytes.par_chunks(PIECE_BYTES).map(|piece| deflate::piece(piece, level)).collect();
+        pieces.iter().try_for_each(|piece| self.write(piece))
+    }
+}
+
+impl Archive for Zip<'_> {
+    fn add(&mut self, mut item: Item) -> Result<(), ExportError> {
+        if matches!(item.kind, Kind::Folder { .. }) {
+            item.path.push(b'/');
+        }
+        if u16::try_from(item.path.len()).is_err() {
+            let path = String::from_utf8_lossy(&item.path[..100]).into_owned();
+            return Err(ExportError::PathTooLong { path });
+        }
+        let mode = u32::from(item.metadata.mode);
+        let mut header = Header {
+            name: &item.path,
+            method: Method::Stored,
+            mtime: item.metadata.mtime.unwrap_or_default(),
+            owner: item.metadata.owner.as_ref().map(|owner| (owner.uid, owner.gid)),
+            mode: FILE | mode,
+            crc: 0,
+            packed_bytes: 0,
+            bytes: 0,
+            offset: self.bytes,
+            behind: None,
+        };
+        match (&item.body, &item.kind) {
+            (Body::Packed(packed), Kind::File { size, .. }) => {
+                header.method = packed.method;
+                header.crc = packed.crc;
+                header.bytes = *size;
+                header.packed_bytes = packed.bytes.len() as u64;
+                self.whole(&header, &packed.bytes)?;
+                self.job.observer.advance(*size, 1);
+                Ok(())
+            }
+            (_, Kind::File { .. }) => {
+                self.streamed(header, &item)?;
+                self.job.observer.advance(0, 1);
+                Ok(())
+            }
+            (_, Kind::Symlink { target }) => {
+                let packed = Packed::new(target.to_vec(), 0);
+                header.mode = SYMLINK;
+                header.crc = packed.crc;
+                header.bytes = target.len() as u64;
+                header.packed_bytes = header.bytes;
+                self.whole(&header, target)
+            }
+            _ => {
+                header.mode = FOLDER | mode;
+                self.whole(&header, b"")
+            }
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), ExportError> {
+        let start = self.bytes;
+        self.directory.copy_to(&mut self.out)?;
+        let end = zip_header::end(self.directory.entries, self.directory.bytes, start);
+        self.out.write_all(&end)?;
+        Ok(self.out.flush()?)
+    }
+}
