@@ -11,6 +11,7 @@ mod cat;
 mod commit;
 mod config;
 mod env;
+mod export;
 mod find;
 mod hooks;
 mod init;

@@ -149,3 +149,35 @@ fn an_unpack_that_waits_for_its_input_can_be_interrupted() {
     }
     well(snap(&store).arg("unpack").arg(&bundle));
 }
+
+#[test]
+fn an_interrupted_export_leaves_no_file() {
+    let place = folder();
+    let (store, source) = (place.path().join("store"), place.path().join("source"));
+    tree(&source);
+    well(snap(&store).arg("init"));
+    well(snap(&store).args(["commit", "-m", "all"]).arg(&source));
+    let out = place.path().join("out");
+    fs_err::create_dir(&out).unwrap();
+    let mut rng = Rng::new(2030);
+    let mut interrupted = 0;
+    for name in ["x.tar", "x.tar.zst", "x.zip"] {
+        let export = || {
+            let mut command = snap(&store);
+            command.args(["export", "latest", "-o"]).arg(out.join(name));
+            command
+        };
+        let longest = how_long(&mut export());
+        fs_err::remove_file(out.join(name)).unwrap();
+        for _ in 0..ROUNDS {
+            let child = export().spawn().unwrap();
+            thread::sleep(longest.mul_f64(rng.unit()));
+            let was_stopped = was_interrupted(&interrupt(child));
+            interrupted += usize::from(was_stopped);
+            let left = fs_err::read_dir(&out).unwrap().count();
+            assert_eq!(left, usize::from(!was_stopped), "{name}");
+            let _ = fs_err::remove_file(out.join(name));
+        }
+    }
+    assert!(interrupted > ROUNDS / 5, "only {interrupted} exports were interrupted");
+}

@@ -51,7 +51,7 @@ pub(crate) struct ExportArgs {
     format: Option<FormatArg>,
 
     /// Compression: 1 to 19 for tar.zst (else 3), 0 to 9 for zip (else 6)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     level: Option<i32>,
 
     /// Folder in the archive that everything is put into
@@ -172,7 +172,7 @@ fn lost(loss: Loss) -> &'static str {
         Loss::Fifo => "left out a pipe",
         Loss::Device => "left out a device",
         Loss::Attributes => "left out the extended attributes",
-        Loss::Link => "stored a further name of a file as a copy",
+        Loss::Link => "stored a file again under a further name",
         _ => "left out",
     }
 }
@@ -198,7 +198,7 @@ fn summarize(args: &ExportArgs, outcome: &Outcome, cx: &Context) {
                 format!("left out the extended attributes of {}", size::count(*count, "entry"))
             }
             Loss::Link => {
-                format!("stored {} of files as copies", size::count(*count, "further name"))
+                format!("stored files again under {}", size::count(*count, "further name"))
             }
             _ => continue,
         };

@@ -48,7 +48,7 @@ pub enum ExportError {
     #[error("cannot write the archive")]
     Output(#[from] io::Error),
     /// The user asked to stop.
-    #[error("interrupted; there is no archive")]
+    #[error("interrupted before the archive was complete")]
     Interrupted,
 }
 

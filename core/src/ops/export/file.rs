@@ -65,7 +65,9 @@ pub fn to_file(
     };
     let temporary = folder.join(temporary_name().as_os_str());
     let disk = Disk::default();
-    let mut draft = Draft { file: disk.create(&temporary).map_err(failed)?, at: 0, told: 0 };
+    let file = disk.create(&temporary);
+    let file = file.map_err(|error| failed(PathError { path: path.clone(), ..error }))?;
+    let mut draft = Draft { file, at: 0, told: 0 };
     let outcome = run(store, what, &mut draft, options, observer)?;
     draft.file.sync().map_err(failed)?;
     if observer.cancelled() {
