@@ -338,10 +338,8 @@ fn what_is_there_is_replaced_only_when_told_to() {
     hint: pass --force to replace it
     ");
     assert_eq!(env.read("x.tar"), "mine");
-    symlink("x.tar", env.path("link.tar")).unwrap();
-    again(&["-o", "link.tar", "--force"]).succeeds();
+    again(&["-o", "x.tar", "--force"]).succeeds();
     assert_eq!(fs_err::read(env.path("x.tar")).unwrap()[257..262], *b"ustar");
-    assert!(env.path("link.tar").is_symlink());
     insta::assert_snapshot!(again(&["-o", "home", "--format", "tar"]), @r"
     exit: 1
     --- stderr ---

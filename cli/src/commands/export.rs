@@ -1,16 +1,12 @@
 //! `snap export`: write a snapshot as tar or zip.
 
-use std::{
-    ffi::OsString,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use serde::Serialize;
-use snap_core::ops::export::{self, Existing, Format, Loss, Options, Outcome, Prefix};
+use snap_core::ops::export::{self, Format, Loss, Options, Outcome, Prefix};
 
 use crate::{
-    commands::restore,
+    commands::{pack::OutputArgs, restore},
     context::Context,
     report::{CliError, Done},
     ui::{size, size::Size, text},
@@ -31,20 +27,19 @@ modes, times in seconds, owner numbers and symbolic links.";
 
 /// Write a snapshot as tar or zip, for other tools to read
 ///
-/// The form follows from how FILE ends: .tar, .tar.zst (or .tzst) or .zip. One
+/// The form follows from how the file ends: .tar, .tar.zst (or .tzst) or .zip. One
 /// snapshot gives the same bytes each time. Every content is checked on its
-/// way; where one is damaged the export fails and there is no FILE. What the
+/// way; where one is damaged the export fails and there is no file. What the
 /// form has no room for is left out and counted at the end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
-    /// Snapshot, or a folder or file in it
+    /// Snapshot, or a folder or file in it; or a bundle, FILE.snap[:PATH]
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 
-    /// File to write, or `-` for stdout
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[command(flatten)]
+    output: OutputArgs,
 
     /// Form of the archive, whatever the file is called; of stdout tar
     #[arg(long, value_enum)]
@@ -57,10 +52,6 @@ pub(crate) struct ExportArgs {
     /// Folder in the archive that everything is put into
     #[arg(long, value_name = "DIR")]
     prefix: Option<OsString>,
-
-    /// Replace FILE if it exists
-    #[arg(short, long)]
-    force: bool,
 }
 
 /// Form of an archive.
@@ -105,46 +96,33 @@ impl FormatArg {
 }
 
 pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<Done, CliError> {
-    let to_stdout = args.output.as_os_str() == "-";
-    if to_stdout && cx.ui().is_json() {
-        return Err(CliError::Usage("--json and -o - both want stdout"));
-    }
-    let form = form(args, to_stdout)?;
+    let form = form(args)?;
     let prefix = match &args.prefix {
         None => Prefix::default(),
         Some(path) => Prefix::new(path.as_bytes()).map_err(|source| CliError::Prefix { source })?,
     };
-    if to_stdout && cx.ui().is_terminal() {
-        return Err(CliError::ToTerminal);
-    }
-    let repo = cx.open_repo()?;
-    let found = cx.resolve(&repo, &args.what)?;
-    let mtime = found.commit.time;
-    let (what, _) = restore::what(&repo, found)?;
+    let snapshot = cx.open_snapshot(&args.what)?;
+    let (what, _) = restore::what(&snapshot)?;
     let on_loss = |path: &Path, loss: Loss| {
         let path = text::line(path.as_os_str().as_bytes());
         cx.ui().detail(format_args!("{}: {path}", lost(loss)));
     };
+    let (mut output, scratch) = args.output.open(cx)?;
     let options = Options {
         format: form.format(),
         level: args.level,
         prefix,
-        mtime,
-        spool: cx.temporary().to_owned(),
+        mtime: snapshot.commit.time,
+        scratch,
         on_loss: Some(&on_loss),
     };
     let progress = cx.progress();
-    let outcome = if to_stdout {
-        let mut out = cx.ui().raw_out()?;
-        export::run(repo.store(), &what, &mut out, &options, &progress)?
-    } else {
-        let existing = if args.force { Existing::Replace } else { Existing::Refuse };
-        export::to_file(repo.store(), &what, (&args.output, existing), &options, &progress)?
-    };
+    let outcome = export::run(snapshot.store(), &what, &mut output, &options, &progress)?;
+    output.finish()?;
     drop(progress);
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        out.json(&OutcomeJson::new(form, &outcome))?;
+        out.json(&OutcomeJson::new(args.output.shown(), form, &outcome))?;
         out.finish()?;
     }
     summarize(args, &outcome, cx);
@@ -152,11 +130,13 @@ pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<Done, CliError> {
 }
 
 /// Form of the archive, once level and form go together.
-fn form(args: &ExportArgs, to_stdout: bool) -> Result<FormatArg, CliError> {
-    let by_name =
-        || if to_stdout { Some(FormatArg::Tar) } else { FormatArg::of_file(&args.output) };
-    let unknown =
-        || CliError::UnknownFormat { path: text::line(args.output.as_os_str().as_bytes()) };
+fn form(args: &ExportArgs) -> Result<FormatArg, CliError> {
+    let output = &args.output;
+    let by_name = || match output.is_stdout() {
+        true => Some(FormatArg::Tar),
+        false => FormatArg::of_file(output.path()),
+    };
+    let unknown = || CliError::UnknownFormat { path: output.shown() };
     let form = args.format.or_else(by_name).ok_or_else(unknown)?;
     let has = |level| form.format().levels().is_some_and(|levels| levels.contains(&level));
     match args.level.filter(|level| !has(*level)) {
@@ -182,13 +162,10 @@ fn summarize(args: &ExportArgs, outcome: &Outcome, cx: &Context) {
         0 => String::new(),
         others => format!(" and {}", size::count(others, "other entry")),
     };
-    let place = match args.output.as_os_str().as_bytes() {
-        b"-" => String::new(),
-        path => format!(" to {}", text::line(path)),
-    };
     let (files, bytes) = (size::count(outcome.files, "file"), Size(outcome.bytes));
     let archive = Size(outcome.archive_bytes);
-    cx.ui().status(format_args!("Exported {files}{others}, {bytes},{place} ({archive})"));
+    let place = args.output.shown();
+    cx.ui().status(format_args!("Exported {files}{others}, {bytes}, to {place} ({archive})"));
     for (loss, count) in &outcome.lost {
         let what = match loss {
             Loss::Socket => format!("left out {}", size::count(*count, "socket")),
@@ -209,6 +186,8 @@ fn summarize(args: &ExportArgs, outcome: &Outcome, cx: &Context) {
 #[derive(Serialize)]
 struct OutcomeJson {
     version: u32,
+    r#type: &'static str,
+    file: String,
     format: &'static str,
     entries: u64,
     files: u64,
@@ -228,10 +207,12 @@ struct LeftOutJson {
 }
 
 impl OutcomeJson {
-    fn new(form: FormatArg, outcome: &Outcome) -> Self {
+    fn new(file: String, form: FormatArg, outcome: &Outcome) -> Self {
         let lost = |loss| outcome.lost.get(&loss).copied().unwrap_or_default();
         Self {
             version: 1,
+            r#type: "exported",
+            file,
             format: form.name(),
             entries: outcome.entries,
             files: outcome.files,

@@ -1,6 +1,7 @@
 //! `snap pack`: one file that carries a snapshot with its history.
 
 use std::{
+    fs::File,
     io::{self, IsTerminal},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -8,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, io::PathError},
     disk::{
         Disk,
         output::{OutputFile, Taken, folder_of},
@@ -66,8 +67,9 @@ pub(crate) struct OutputArgs {
 pub(crate) enum Output {
     /// A file.
     File(Box<OutputFile>),
-    /// A pipe.
-    Stdout(io::Stdout),
+    /// Stdout, or something that is there and no file, such as a pipe or a
+    /// device.
+    Stream(File),
 }
 
 impl OutputArgs {
@@ -80,14 +82,27 @@ impl OutputArgs {
             if cx.ui().is_json() {
                 return Err(CliError::Usage("--json and `-o -` both want stdout"));
             }
-            return Ok((Output::Stdout(io::stdout()), cx.scratch()));
+            return Ok((Output::Stream(cx.ui().raw_out()?), cx.scratch()));
+        }
+        let there = fs_err::metadata(&self.output);
+        if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+            // It is not replaced: that would take /dev/null away.
+            let stream = File::options().write(true).open(&self.output);
+            let stream = stream.map_err(PathError::when("open", &self.output))?;
+            return Ok((Output::Stream(stream), cx.scratch()));
         }
         let taken = if self.force { Taken::Replace } else { Taken::Refuse };
         let file = OutputFile::create(&Disk::default(), &self.output, taken)?;
         Ok((Output::File(Box::new(file)), folder_of(&self.output)))
     }
 
-    fn is_stdout(&self) -> bool {
+    /// As it was given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.output
+    }
+
+    /// Whether it is stdout.
+    pub(crate) fn is_stdout(&self) -> bool {
         self.output == Path::new("-")
     }
 
@@ -104,14 +119,14 @@ impl io::Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.write(bytes),
-            Self::Stdout(stdout) => stdout.write(bytes),
+            Self::Stream(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::File(file) => file.flush(),
-            Self::Stdout(stdout) => stdout.flush(),
+            Self::Stream(stream) => stream.flush(),
         }
     }
 }
@@ -121,7 +136,7 @@ impl Output {
     pub(crate) fn finish(self) -> Result<(), CliError> {
         match self {
             Self::File(file) => Ok(file.finish()?),
-            Self::Stdout(mut stdout) => Ok(io::Write::flush(&mut stdout)?),
+            Self::Stream(mut stream) => Ok(io::Write::flush(&mut stream)?),
         }
     }
 }

@@ -292,13 +292,10 @@ fn of_restore(error: &RestoreError) -> Option<String> {
 }
 
 fn of_export(error: &ExportError) -> Option<String> {
-    let hint = match error {
-        ExportError::Exists { .. } => "pass --force to replace it",
-        ExportError::IsAFolder { .. } => "name a file in it",
-        ExportError::PathTooLong { .. } => "tar can: end the file's name with .tar or .tar.zst",
-        _ => return None,
-    };
-    Some(hint.to_owned())
+    match error {
+        ExportError::PathTooLong { .. } => Some("tar can: --format tar or tar.zst".to_owned()),
+        _ => None,
+    }
 }
 
 fn of_commit(error: &CommitError) -> Option<String> {

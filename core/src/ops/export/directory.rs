@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, openat, unlink};
 
-use crate::local::write::temporary_name;
+use crate::disk::scratch::unique_name;
 
 /// Bytes that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
@@ -77,7 +77,7 @@ fn nameless(folder: &Path) -> io::Result<File> {
         return Ok(File::from(fd));
     }
     // A file system that cannot do that.
-    let path = folder.join(temporary_name().as_os_str());
+    let path = folder.join(unique_name(".snap-scratch"));
     let fd = openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL, mode)?;
     unlink(&path)?;
     Ok(File::from(fd))

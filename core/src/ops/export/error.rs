@@ -1,12 +1,8 @@
 //! Why an export ended early.
 
-use std::{io, path::PathBuf};
+use std::io;
 
-use crate::{
-    base::{io::PathError, kind::ErrorKind},
-    ops::list::ListError,
-    store::StoreError,
-};
+use crate::{base::kind::ErrorKind, ops::list::ListError, store::StoreError};
 
 /// Why an export ended early.
 #[derive(Debug, thiserror::Error)]
@@ -29,21 +25,6 @@ pub enum ExportError {
         /// Which, from its start.
         path: String,
     },
-    /// There is a file where the archive should go.
-    #[error("{} exists", path.display())]
-    Exists {
-        /// Where.
-        path: PathBuf,
-    },
-    /// There is a folder where the archive should go.
-    #[error("{} is a folder", path.display())]
-    IsAFolder {
-        /// Where.
-        path: PathBuf,
-    },
-    /// The archive cannot be made a file.
-    #[error(transparent)]
-    File(PathError),
     /// Whoever receives the archive failed.
     #[error("cannot write the archive")]
     Output(#[from] io::Error),
@@ -60,9 +41,13 @@ impl ExportError {
             Self::List(ListError::Tree { source, .. }) => of_store(source.kind()),
             Self::List(error) => error.kind(),
             Self::PathTooLong { .. } => ErrorKind::Unsupported,
-            Self::Exists { .. } | Self::IsAFolder { .. } => ErrorKind::Exists,
-            Self::File(error) => of_output(error.kind()),
-            Self::Output(error) => of_output(ErrorKind::of_io(error)),
+            // Nothing about the receiver is the store's, nor wrong with the request.
+            Self::Output(error) => match ErrorKind::of_io(error) {
+                ErrorKind::Damaged | ErrorKind::Invalid | ErrorKind::Interrupted => {
+                    ErrorKind::Unavailable
+                }
+                kind => kind,
+            },
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }
@@ -73,14 +58,6 @@ impl ExportError {
 fn of_store(kind: ErrorKind) -> ErrorKind {
     match kind {
         ErrorKind::NotFound | ErrorKind::Invalid => ErrorKind::Damaged,
-        kind => kind,
-    }
-}
-
-/// Nothing about the receiver is the store's, nor wrong with the request.
-fn of_output(kind: ErrorKind) -> ErrorKind {
-    match kind {
-        ErrorKind::Damaged | ErrorKind::Invalid | ErrorKind::Interrupted => ErrorKind::Unavailable,
         kind => kind,
     }
 }

@@ -11,16 +11,15 @@
 //! names; it does not grow with the snapshot. One commit gives the same bytes
 //! each time, on every machine.
 //!
-//! Damage ends the export with an error that names the path. A file appears
-//! under its name when all of it is there and synced (`file`); what has gone to
-//! a pipe cannot be called back, so a script must look at the exit code.
+//! Damage ends the export with an error that names the path. What has gone to a
+//! pipe by then cannot be called back, so a script must look at the exit code;
+//! for files there is [`OutputFile`](crate::disk::output::OutputFile).
 
 mod acl;
 mod batch;
 mod deflate;
 mod directory;
 mod error;
-mod file;
 mod load;
 mod order;
 mod pax;
@@ -33,7 +32,7 @@ mod zip_header;
 use std::{
     collections::BTreeMap,
     io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc::sync_channel,
     thread,
 };
@@ -41,7 +40,6 @@ use std::{
 use zstd::zstd_safe::CParameter;
 
 pub use error::ExportError;
-pub use file::{Existing, to_file};
 pub use prefix::Prefix;
 
 use crate::{
@@ -119,7 +117,7 @@ pub struct Options<'a> {
     /// Time of entries for which none was recorded.
     pub mtime: Time,
     /// Folder for what does not fit in memory: the directory of a zip archive.
-    pub spool: PathBuf,
+    pub scratch: &'a Path,
     /// Is told what an entry loses.
     pub on_loss: Option<&'a (dyn Fn(&Path, Loss) + Sync)>,
 }
@@ -131,7 +129,7 @@ impl Default for Options<'_> {
             level: None,
             prefix: Prefix::default(),
             mtime: Time::default(),
-            spool: PathBuf::from("/tmp"),
+            scratch: Path::new("/tmp"),
             on_loss: None,
         }
     }
