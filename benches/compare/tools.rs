@@ -140,14 +140,14 @@ impl Tool for Tar {
 }
 
 /// git, with its folder outside the data, so that the data needs no copy.
-struct Git {
-    data: PathBuf,
-    home: PathBuf,
+pub(crate) struct Git {
+    pub(crate) data: PathBuf,
+    pub(crate) home: PathBuf,
 }
 
 impl Git {
     /// What every command needs; `$G` is git for the data folder.
-    fn shell(&self, line: &str) -> Call {
+    pub(crate) fn shell(&self, line: &str) -> Call {
         let line = format!(r#"set -e; G="git -c gc.auto=0 -c core.autocrlf=false"; {line}"#);
         let mut call = Call::shell(&line).dir(&self.data);
         let vars = [("NAME", "compare"), ("EMAIL", "compare@example.org")];

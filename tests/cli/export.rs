@@ -287,7 +287,7 @@ fn the_form_follows_from_the_name_of_the_file() {
     insta::assert_snapshot!(refused(&["-o", "-", "--json"]), @r"
     exit: 2
     --- stderr ---
-    error: --json and -o - both want stdout
+    error: --json and `-o -` both want stdout
     ");
     insta::assert_snapshot!(refused(&["-o", "b.tar", "--prefix", "../up"]), @r"
     exit: 2
@@ -334,8 +334,9 @@ fn what_is_there_is_replaced_only_when_told_to() {
     insta::assert_snapshot!(again(&["-o", "x.tar"]), @r"
     exit: 1
     --- stderr ---
-    error: x.tar exists
-    hint: pass --force to replace it
+    error: cannot write x.tar
+      caused by: File exists (os error 17)
+    hint: --force replaces it
     ");
     assert_eq!(env.read("x.tar"), "mine");
     again(&["-o", "x.tar", "--force"]).succeeds();
@@ -343,13 +344,13 @@ fn what_is_there_is_replaced_only_when_told_to() {
     insta::assert_snapshot!(again(&["-o", "home", "--format", "tar"]), @r"
     exit: 1
     --- stderr ---
-    error: home is a folder
-    hint: name a file in it
+    error: cannot write home
+      caused by: Is a directory (os error 21)
     ");
     insta::assert_snapshot!(again(&["-o", "none/x.tar"]), @r"
     exit: 1
     --- stderr ---
-    error: cannot create none/x.tar
+    error: cannot create a file beside none/x.tar
       caused by: No such file or directory (os error 2)
     ");
     // A device is written to, not replaced.
@@ -374,7 +375,7 @@ fn an_outcome_is_told_in_json_and_what_was_lost_by_name() {
     insta::assert_snapshot!(env.snap_in("home", ["export", "latest", "-o", "x.zip", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"format":"zip","entries":2,"files":2,"bytes":2,"archive_bytes":276,"left_out":{"sockets":0,"fifos":1,"devices":0,"attributes":0,"links":1}}
+    {"version":1,"type":"exported","file":"x.zip","format":"zip","entries":2,"files":2,"bytes":2,"archive_bytes":276,"left_out":{"sockets":0,"fifos":1,"devices":0,"attributes":0,"links":1}}
     --- stderr ---
     Exported 2 files, 2 B, to x.zip (276 B)
     warning: left out 1 pipe

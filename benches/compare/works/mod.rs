@@ -1,16 +1,20 @@
-//! The works that are measured: the lines of issue 2's target table.
+//! The works that are measured: the lines of the issues' target tables.
 //!
 //! A work makes its data in the place it is given, holds its contests and
 //! turns their scores into rows. It leaves nothing that the next one uses.
 
 mod big_file;
+mod bundle;
+mod changes;
+mod export;
+mod find;
 mod history;
 mod million;
 mod small_files;
 mod source_tree;
 mod version;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use snap_testkit::compare::compare;
 
@@ -33,8 +37,8 @@ pub(crate) struct Work {
     pub(crate) run: fn(&Bench<'_>) -> Result<Vec<Row>>,
 }
 
-/// Every work, in the order of the issue's table.
-pub(crate) const WORKS: [Work; 9] = [
+/// Every work, in the order of the issues' tables.
+pub(crate) const WORKS: [Work; 16] = [
     work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
     work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
     work("changed", "commit of the same files, 1 % of them changed", small_files::changed),
@@ -43,6 +47,17 @@ pub(crate) const WORKS: [Work; 9] = [
     work("big-file", "one file of 700 MiB: first, unchanged, a byte inserted", big_file::run),
     work("million", "1,000,000 tiny files: commit, unchanged, restore", million::run),
     work("history", "2,000 commits in one store", history::run),
+    work("pack", "a committed snapshot into one file", bundle::pack),
+    work("unpack", "that file into an empty store, every object checked", bundle::unpack),
+    work(
+        "archive",
+        "a folder into one file without a store, and restored from it",
+        bundle::archive,
+    ),
+    work("export", "a committed snapshot as tar and as zip", export::run),
+    work("diff", "two commits with 1 % of the files changed", changes::diff),
+    work("status", "a folder with 1 % of the files changed", changes::status),
+    work("find", "a name over 500 commits of 15,000 files", find::run),
     Work { slug: "version", about: "snap --version", once: true, run: version::run },
 ];
 
@@ -124,6 +139,25 @@ impl Bench<'_> {
         }
         Rows { work, place: &self.place.name, scores }
     }
+}
+
+/// Data of one kind.
+struct Data {
+    /// Such as `text`, for the table.
+    name: String,
+    dir: PathBuf,
+}
+
+/// Calls `run` with text files, and with a source tree, one after the other.
+fn on_both(bench: &Bench<'_>, run: impl Fn(&Data) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
+    let dir = bench.place.join("data");
+    small_files::fill(bench, &dir)?;
+    let mut rows = run(&Data { name: "text".to_owned(), dir: dir.clone() })?;
+    bench.place.clear()?;
+    if let Some((files, mb)) = source_tree::fill(bench, &dir)? {
+        rows.extend(run(&Data { name: format!("source tree, {files} files, {mb} MB"), dir })?);
+    }
+    Ok(rows)
 }
 
 /// Makes stores that hold the data, before what comes after is timed.

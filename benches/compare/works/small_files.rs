@@ -1,6 +1,10 @@
 //! 10,000 text files of 4 KiB: first commit, unchanged, 1 % changed, restore.
 
-use std::{path::PathBuf, thread, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 use snap_testkit::trees;
 
@@ -23,9 +27,14 @@ fn files(bench: &Bench<'_>) -> usize {
 
 fn data(bench: &Bench<'_>) -> Result<PathBuf> {
     let data = bench.place.join("data");
-    trees::text_files(&data, files(bench), FILE_BYTES)?;
+    fill(bench, &data)?;
     bench.place.settle();
     Ok(data)
+}
+
+/// Writes the files.
+pub(super) fn fill(bench: &Bench<'_>, data: &Path) -> Result<()> {
+    Ok(trees::text_files(data, files(bench), FILE_BYTES)?)
 }
 
 pub(super) fn first(bench: &Bench<'_>) -> Result<Vec<Row>> {

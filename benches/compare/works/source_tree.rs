@@ -23,23 +23,7 @@ const ENOUGH_SMALL: (u64, u64) = (500, 5_000_000);
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let data = bench.place.join("data");
-    let enough = if bench.args.small { ENOUGH_SMALL } else { ENOUGH };
-    let (files, bytes) = match &bench.args.source {
-        Some(source) => {
-            copy(&source.join("."), &data)?;
-            count(&data)?
-        }
-        None => gather(&data, enough)?,
-    };
-    let mb = bytes / 1_000_000;
-    if files < enough.0 || bytes < enough.1 {
-        let note =
-            format!("source-tree: only {files} files, {mb} MB found; give one with --source");
-        (bench.note)(note);
-        if files == 0 {
-            return Ok(Vec::new());
-        }
-    }
+    let Some((files, mb)) = fill(bench, &data)? else { return Ok(Vec::new()) };
     bench.place.settle();
     let tools = bench.tools(&data, &["tar+zstd", "git", "restic", "borg"], "tar+zstd");
     let savers = tools.iter().map(|tool| bench.saver(&**tool, &data, true)).collect();
@@ -51,6 +35,26 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
         rows.stored(&tools, Target::Times(1.1, "tar+zstd")),
         rows.memory(Target::None),
     ])
+}
+
+/// Fills `data` with a source tree and says how many files and MB it has;
+/// `None` when there is none.
+pub(super) fn fill(bench: &Bench<'_>, data: &Path) -> Result<Option<(u64, u64)>> {
+    let enough = if bench.args.small { ENOUGH_SMALL } else { ENOUGH };
+    let (files, bytes) = match &bench.args.source {
+        Some(source) => {
+            copy(&source.join("."), data)?;
+            count(data)?
+        }
+        None => gather(data, enough)?,
+    };
+    let mb = bytes / 1_000_000;
+    if files < enough.0 || bytes < enough.1 {
+        let note =
+            format!("source-tree: only {files} files, {mb} MB found; give one with --source");
+        (bench.note)(note);
+    }
+    Ok((files > 0).then_some((files, mb)))
 }
 
 /// Copies folders of source code into `data` until there is enough.
