@@ -1,0 +1,223 @@
+//! Export of what only a store can hold: trees that lie, and what a commit
+//! leaves out when it is to be reproducible. What tools make of archives is
+//! tested with the command.
+
+#![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
+
+use std::io;
+
+use snap_core::{
+    base::{
+        id::{BlobId, TreeId},
+        kind::ErrorKind,
+        observe::{Observer, Silent},
+        time::Time,
+    },
+    format::tree::{Kind, Metadata},
+    ops::export::{self, ExportError, Format, Options, Outcome, Prefix},
+};
+use snap_testkit::bytes::Corpus;
+
+use crate::restore_fixture::{Snapshot, add_folder, content, file, plain};
+
+const FORMATS: [Format; 3] = [Format::Tar, Format::TarZst, Format::Zip];
+
+fn export(snapshot: &Snapshot, format: Format) -> Result<(Vec<u8>, Outcome), ExportError> {
+    let mut archive = Vec::new();
+    let options = Options { format, ..Options::default() };
+    let outcome = export::run(&snapshot.store, &snapshot.what(), &mut archive, &options, &Silent)?;
+    Ok((archive, outcome))
+}
+
+/// Name, kind and time of each header of a tar archive with short names.
+fn headers(archive: &[u8]) -> Vec<(String, u8, u64)> {
+    let octal = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).unwrap(), 8).unwrap();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while archive[at] != 0 {
+        let header = &archive[at..at + 512];
+        let name = header[..100].split(|byte| *byte == 0).next().unwrap();
+        let name = String::from_utf8(name.to_vec()).unwrap();
+        found.push((name, header[156], octal(&header[136..147])));
+        at += 512 + (octal(&header[124..135]) as usize).next_multiple_of(512);
+    }
+    assert!(archive[at..].iter().all(|byte| *byte == 0) && archive.len() - at >= 1024);
+    found
+}
+
+#[test]
+fn a_tree_that_lies_about_a_content_is_damage() {
+    let lies: [fn(BlobId, u64) -> Kind; 4] = [
+        |id, size| Kind::File { size: size + 1, id },
+        |id, _| Kind::File { size: 0, id },
+        |id, _| Kind::File { size: 5 << 20, id },
+        |_, size| Kind::File { size, id: BlobId::of(b"not there") },
+    ];
+    for bytes in [b"small".to_vec(), Corpus::Random.make(3 << 20)] {
+        for lie in lies {
+            let snapshot = Snapshot::made(None, |writer| {
+                content(writer, &bytes);
+                let lying = plain("lying", lie(BlobId::of(&bytes), bytes.len() as u64));
+                add_folder(writer, vec![file(writer, "good", b"good"), lying]).0
+            });
+            for format in FORMATS {
+                let error = export(&snapshot, format).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+                assert_eq!(error.to_string(), "cannot export `lying`");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tree_for_a_content_and_a_missing_folder_are_damage() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let (folder, _) = add_folder(writer, Vec::new());
+        let id = BlobId::from_bytes(*folder.as_bytes());
+        add_folder(writer, vec![plain("lying", Kind::File { size: 5, id })]).0
+    });
+    assert_eq!(export(&snapshot, Format::Tar).unwrap_err().kind(), ErrorKind::Damaged);
+    let missing = plain("missing", Kind::Folder { id: TreeId::of(b"not there") });
+    let error = export(&Snapshot::of_entries(vec![missing]), Format::Zip).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert_eq!(error.to_string(), "cannot list `missing`");
+}
+
+#[test]
+fn names_are_one_file_only_if_they_are_the_same() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let linked = |called: &str, bytes: &[u8]| {
+            let mut entry = file(writer, called, bytes);
+            entry.metadata.link = Some(7);
+            entry
+        };
+        let entries = vec![linked("a", b"one"), linked("b", b"two"), linked("c", b"one")];
+        add_folder(writer, entries).0
+    });
+    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    let kinds: Vec<u8> = headers(&archive).iter().map(|(_, kind, _)| *kind).collect();
+    assert_eq!(kinds, b"001");
+    assert_eq!((outcome.files, outcome.bytes), (3, 6));
+    assert_eq!(outcome.archive_bytes, archive.len() as u64);
+}
+
+#[test]
+fn what_a_tree_does_not_say_comes_from_the_options() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let mut dated = file(writer, "dated", b"");
+        dated.metadata.mtime = Some(Time { secs: 5, nanos: 0 });
+        add_folder(writer, vec![dated, file(writer, "plain", b"")]).0
+    });
+    let options = Options {
+        mtime: Time { secs: 9, nanos: 0 },
+        prefix: Prefix::new(b"a/b").unwrap(),
+        ..Options::default()
+    };
+    let mut archive = Vec::new();
+    export::run(&snapshot.store, &snapshot.what(), &mut archive, &options, &Silent).unwrap();
+    let wanted = [("a/b/", b'5', 9), ("a/b/dated", b'0', 5), ("a/b/plain", b'0', 9)];
+    let wanted = wanted.map(|(name, kind, time)| (name.to_owned(), kind, time));
+    assert_eq!(headers(&archive), wanted);
+}
+
+#[test]
+fn many_small_files_of_few_contents_come_in_order() {
+    // More than one batch, and contents that lie anywhere in their frames.
+    let contents: Vec<Vec<u8>> =
+        (0..97).map(|seed| Corpus::Text.make_seeded(1_000 + 50 * seed, seed as u64)).collect();
+    let name = |number: usize| format!("file-{number:05}");
+    let snapshot = Snapshot::made(None, |writer| {
+        let entries = (0..9_000).map(|number| {
+            let bytes = &contents[number * 31 % contents.len()];
+            let kind = match number < contents.len() {
+                true => content(writer, bytes),
+                false => Kind::File { size: bytes.len() as u64, id: BlobId::of(bytes) },
+            };
+            plain(name(number), kind)
+        });
+        add_folder(writer, entries.collect()).0
+    });
+    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    assert_eq!(outcome.files, 9_000);
+    let mut at = 0;
+    for number in 0..9_000 {
+        let bytes = &contents[number * 31 % contents.len()];
+        assert!(archive[at..].starts_with(name(number).as_bytes()), "{number}");
+        assert!(archive[at + 512..].starts_with(bytes), "{number}");
+        at += 512 + bytes.len().next_multiple_of(512);
+    }
+}
+
+/// Asks to stop from the start.
+struct Stopped;
+
+impl Observer for Stopped {
+    fn cancelled(&self) -> bool {
+        true
+    }
+}
+
+/// Takes so many bytes.
+struct Full(usize);
+
+impl io::Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        if taken == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_export_ends_when_it_is_told_to_and_when_nobody_takes_it() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let large = content(writer, &Corpus::Random.make(6 << 20));
+        let files = (0..5_000).map(|number| file(writer, format!("{number:04}"), b"some text"));
+        let entries: Vec<_> = files.chain([plain("large", large)]).collect();
+        add_folder(writer, entries).0
+    });
+    let what = snapshot.what();
+    for format in FORMATS {
+        let options = Options { format, ..Options::default() };
+        let mut sink = Vec::new();
+        let stopped = export::run(&snapshot.store, &what, &mut sink, &options, &Stopped);
+        assert!(matches!(stopped, Err(ExportError::Interrupted)));
+        for room in [0, 100, 300_000, 3 << 20] {
+            let full = export::run(&snapshot.store, &what, &mut Full(room), &options, &Silent);
+            assert!(matches!(full, Err(ExportError::Output(_))), "{format:?}, {room}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_zip_cannot_say_is_refused() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let mut entries = vec![file(writer, "bottom", b"")];
+        for _ in 0..300 {
+            let (id, _) = add_folder(writer, entries);
+            entries = vec![plain("d".repeat(250), Kind::Folder { id })];
+        }
+        add_folder(writer, entries).0
+    });
+    assert!(export(&snapshot, Format::Tar).is_ok());
+    let error = export(&snapshot, Format::Zip).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_file_of_nothing_but_a_hole_is_a_map_of_one() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let mut entry = plain("hole", content(writer, &vec![0; 40 << 20]));
+        entry.metadata = Metadata { sparse: true, mode: 0o644, ..Metadata::default() };
+        add_folder(writer, vec![entry]).0
+    });
+    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    assert_eq!(outcome.bytes, 40 << 20);
+    assert_eq!(archive.len(), 10_240);
+    let kinds: Vec<u8> = headers(&archive).iter().map(|(_, kind, _)| *kind).collect();
+    assert_eq!(kinds, b"x0");
+}
