@@ -211,8 +211,8 @@ fn dos_time(time: Time) -> (u16, u16) {
     let year = days / 146_097 * 400 + era_year + i64::from(month <= 2);
     let bits = |number: i64| u16::try_from(number).unwrap_or_default();
     (
-        bits(second / 3600 << 11 | second / 60 % 60 << 5 | second % 60 / 2),
-        bits((year - 1980) << 9 | month << 5 | month_day),
+        bits(((second / 3600) << 11) | ((second / 60 % 60) << 5) | (second % 60 / 2)),
+        bits(((year - 1980) << 9) | (month << 5) | month_day),
     )
 }
 
