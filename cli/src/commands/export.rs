@@ -45,7 +45,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
 
-    /// Compression: 1 to 19 for tar.zst (else 3), 0 to 9 for zip (else 6)
+    /// Compression: 1 to 19 for tar.zst (else 3), 0 to 9 for zip (else 5)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     level: Option<i32>,
 
