@@ -3,7 +3,7 @@
 //! Each against `tar | zstd` of the same files, as the targets have it: a
 //! bundle takes the place of such a file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Bench, Data, on_both};
 use crate::{
@@ -121,7 +121,7 @@ fn restore_call(bench: &Bench<'_>, file: &Path, into: &Path) -> Call {
 }
 
 /// Restores straight from the file and compares.
-fn check_bundle(bench: &Bench<'_>, data: &Data, file: &PathBuf) -> Result<()> {
+fn check_bundle(bench: &Bench<'_>, data: &Data, file: &Path) -> Result<()> {
     let into = bench.place.join("checked");
     empty(&into)?;
     restore_call(bench, file, &into).run()?;

@@ -113,6 +113,9 @@ pub enum Loss {
     Link,
 }
 
+/// Is told the path of an entry and what it loses.
+pub type OnLoss<'a> = dyn Fn(&Path, Loss) + Sync + 'a;
+
 /// Choices for an export.
 #[derive(Clone)]
 pub struct Options<'a> {
@@ -127,7 +130,7 @@ pub struct Options<'a> {
     /// Folder for what does not fit in memory: the directory of a zip archive.
     pub scratch: &'a Path,
     /// Is told what an entry loses.
-    pub on_loss: Option<&'a (dyn Fn(&Path, Loss) + Sync)>,
+    pub on_loss: Option<&'a OnLoss<'a>>,
 }
 
 impl Default for Options<'_> {
