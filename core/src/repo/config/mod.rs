@@ -6,7 +6,7 @@
 //! | [`layer`]    | the text of one file → values with their lines       |
 //! | [`settings`] | layers, merged: user < store < variables < options   |
 //! | [`edit`]     | changing one setting, the comments stay              |
-//! | [`file`]     | reading and writing, with owner and mode             |
+//! | [`mod@file`] | reading and writing, with owner and mode             |
 //! | [`error`]    | what is wrong, and where                             |
 //!
 //! A file is read whole on every start and refused whole: an unknown setting
