@@ -23,8 +23,8 @@ Examples:
   snap find notes.txt             that name in any folder, in any snapshot
   snap find '*.pdf'               a pattern for the name
   snap find 'src/**/main.rs'      with a slash: the path from the top
-  snap find -i --type d readme*   folders, whatever the case
-  snap find /etc/fstab v1.0       only in what led to v1.0";
+  snap find -i -t d 'readme*'     folders, whatever the case
+  snap find /notes.txt v1.0       at the top, only in what led to v1.0";
 
 /// Search names over the whole history
 ///
@@ -42,7 +42,7 @@ pub(crate) struct FindArgs {
     /// Name or path to look for
     pattern: OsString,
 
-    /// Look only at these snapshots and those before them; at all if not given
+    /// Look only at these snapshots and those before them; everywhere if not given
     #[arg(value_name = "REV")]
     revs: Vec<String>,
 
