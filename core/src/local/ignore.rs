@@ -101,6 +101,15 @@ impl Rules {
         Ok(Self { options, own, store })
     }
 
+    /// Makes rules of options for snapshots in the store whose folder is `store`.
+    ///
+    /// # Errors
+    /// As [`Rules::new`].
+    pub fn beside(options: Options, store: &Path) -> Result<Self, PatternError> {
+        let place = rustix::fs::stat(store).ok().map(|stat| (stat.st_dev, stat.st_ino));
+        Self::new(options, place)
+    }
+
     /// The scope inside the folder `fd` whose listing and path are given.
     ///
     /// Unreadable ignore files are returned as errors beside it, so that they

@@ -3,8 +3,12 @@
 
 pub mod attributes;
 pub mod contain;
+pub mod fingerprint;
+pub mod holes;
 pub mod ignore;
 pub mod owners;
+pub mod read;
 pub mod scan;
 pub mod stat_cache;
+pub mod visible;
 pub mod write;

@@ -19,7 +19,8 @@ use crate::{
     },
     local::{
         attributes::{XattrTarget, read_xattrs},
-        scan::{FileKind, FileStat, Listed, Listing},
+        fingerprint::short_hash,
+        scan::{FileKind, FileStat, Listed},
         stat_cache::Place,
     },
     ops::commit::{
@@ -31,42 +32,6 @@ use crate::{
     },
     store::StoreError,
 };
-
-/// Hashes all that a listing says and that decides over the folder's tree,
-/// but for the trees of its folders.
-pub(super) fn listing_hash(job: &Job<'_>, listing: &Listing) -> [u8; 16] {
-    let mut bytes = Vec::with_capacity(64 + listing.entries.len() * 128);
-    bytes.push(match job.content {
-        Content::Complete => 0,
-        Content::Reproducible => 1,
-    });
-    bytes.push(u8::from(job.rules.options().one_file_system));
-    let mut owner = None;
-    for entry in &listing.entries {
-        let stat = &entry.stat;
-        let name = listing.name(entry);
-        bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(name);
-        bytes.push(stat.kind as u8);
-        bytes.extend_from_slice(&stat.mode.to_le_bytes());
-        for number in [stat.uid, stat.gid, stat.links, stat.mtime.nanos, stat.ctime.nanos] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        let (mtime, ctime) = (stat.mtime.secs as u64, stat.ctime.secs as u64);
-        for number in [stat.device, stat.inode, stat.size, stat.special, mtime, ctime] {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        // Users may be renamed, and a tree has their names.
-        if owner.replace((stat.uid, stat.gid)) != Some((stat.uid, stat.gid)) {
-            let names = job.owners.of(stat.uid, stat.gid);
-            bytes.extend_from_slice(&names.user);
-            bytes.push(0);
-            bytes.extend_from_slice(&names.group);
-            bytes.push(0);
-        }
-    }
-    short_hash(&bytes)
-}
 
 /// The listing's hash together with the trees of the folder's folders.
 pub(super) fn full_hash(node: &Node) -> [u8; 16] {
@@ -81,12 +46,6 @@ pub(super) fn full_hash(node: &Node) -> [u8; 16] {
         }
     }
     short_hash(&bytes)
-}
-
-fn short_hash(bytes: &[u8]) -> [u8; 16] {
-    let mut hash = [0; 16];
-    hash.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
-    hash
 }
 
 /// A file that the stat cache proves unchanged, and whose content is stored.

@@ -13,12 +13,10 @@ use std::{
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        LazyLock, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
-
-use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{id::BlobId, limits, time::Time},
@@ -29,12 +27,13 @@ use crate::{
     },
     local::{
         attributes::{XattrTarget, read_xattrs},
+        holes::HoleReader,
+        read::open_file,
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, Place},
     },
     ops::commit::{
         CommitError, Content,
-        holes::HoleReader,
         job::{Job, count},
     },
     store::StoreError,
@@ -98,7 +97,7 @@ pub(super) fn read(
     let mut again = false;
     loop {
         let read_at = Time::now();
-        let fd = open(folder, name, &before)?;
+        let fd = open_file(folder, name, &before)?;
         let (content, size) = read_content(job, &fd, &before, again)?;
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).unwrap_or_default();
         let (after, born) = FileStat::with_birth(fd.as_fd())?;
@@ -122,22 +121,6 @@ pub(super) fn read(
         let stat = (after != *stat).then(|| Box::new(after));
         return Ok((ReadFile { id, size, xattrs, sparse, stat }, !steady));
     }
-}
-
-/// Who runs this; asked once, not for each file.
-static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
-
-fn open(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::Result<OwnedFd> {
-    // Without `NONBLOCK` a pipe that took the file's place would hang us.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    if USER.is_root() || USER.as_raw() == stat.uid {
-        match openat(folder, name, flags | OFlags::NOATIME, Mode::empty()) {
-            // Root in a container may not own what it sees.
-            Err(rustix::io::Errno::PERM) => {}
-            other => return Ok(other?),
-        }
-    }
-    Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
 /// Reads, hashes and adds. A small file that turns out to have another length

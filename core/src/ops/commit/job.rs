@@ -11,7 +11,7 @@ use std::{
 use crate::{
     base::observe::{Note, Observer},
     chunk::Params,
-    local::{ignore::Rules, owners::Owners, stat_cache::StatCache},
+    local::{fingerprint::Manner, ignore::Rules, owners::Owners, stat_cache::StatCache},
     ops::commit::{CommitError, Content},
     store::Writer,
 };
@@ -71,6 +71,14 @@ impl<'a> Job<'a> {
             buffers: Mutex::default(),
             stop: AtomicBool::new(false),
             failure: Mutex::default(),
+        }
+    }
+
+    /// What beside a listing decides over a folder's tree.
+    pub(super) fn manner(&self) -> Manner {
+        Manner {
+            reproducible: self.content == Content::Reproducible,
+            one_file_system: self.rules.options().one_file_system,
         }
     }
 

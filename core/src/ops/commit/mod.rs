@@ -5,7 +5,6 @@
 
 mod encode;
 mod file;
-mod holes;
 mod job;
 mod paths;
 mod previous;
@@ -269,7 +268,7 @@ pub fn run(
     let base = publish::Base::read(repo, options)?;
     // The commit before is the best guess at how much there is.
     observer.phase(Phase::Commit, base.total_bytes());
-    let rules = Rules::new(options.ignore.clone(), own_place(repo))?;
+    let rules = Rules::beside(options.ignore.clone(), repo.dir())?;
     let cache = StatCache::open(&repo.dir().join("cache"), repo.disk().clone());
     let threads = options.jobs.unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
@@ -317,12 +316,6 @@ pub fn run(
 fn default_jobs() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores + cores.div_ceil(2)).clamp(3, 16)
-}
-
-/// Device and inode of the store, which is never part of a snapshot.
-fn own_place(repo: &Repo) -> Option<(u64, u64)> {
-    let stat = rustix::fs::stat(repo.dir()).ok()?;
-    Some((stat.st_dev, stat.st_ino))
 }
 
 fn read(

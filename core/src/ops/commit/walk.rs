@@ -9,7 +9,7 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
@@ -26,9 +26,12 @@ use crate::{
     base::{id::TreeId, limits, time::Time},
     format::tree::{Totals, split::Folder},
     local::{
-        ignore::{Rules, Scope},
+        fingerprint,
+        ignore::Scope,
+        read::open_folder,
         scan::{FileKind, FileStat, Listed, Listing},
         stat_cache::{KnownFolder, Place, is_settled},
+        visible::{Visible, join},
     },
     ops::commit::{
         CommitError, encode, file,
@@ -161,16 +164,14 @@ impl<'w> Walk<'w> {
         let job = self.job;
         let stat = FileStat::of_fd(fd.as_fd())?;
         let read_at = Time::now();
-        let mut listing = Listing::read(fd.as_fd())?;
-        let mut unsteady = self.tell_failed(&mut listing, &path);
-        let (scope, errors) = job.rules.enter(scope, &fd, &listing, &path);
-        for (name, error) in errors {
-            job.skip(&self.shown(&join(&path, name.as_bytes())), &error);
-            unsteady = true;
+        let visible = Visible::read(job.rules, scope, &fd, &path)?;
+        let unsteady = !visible.failed.is_empty();
+        for (name, error) in &visible.failed {
+            job.skip(&self.shown(&join(&path, name)), error);
         }
-        self.filter(&mut listing, &fd, &path, &scope);
+        let Visible { listing, scope, .. } = visible;
 
-        let listing_hash = encode::listing_hash(job, &listing);
+        let listing_hash = fingerprint::of_listing(&listing, &job.owners, job.manner());
         let known =
             job.cache.folder(stat.device, stat.inode).filter(|known| known.listing == listing_hash);
         let known = match known {
@@ -213,31 +214,6 @@ impl<'w> Walk<'w> {
         }
         self.finish_part(node);
         Ok(())
-    }
-
-    fn tell_failed(&self, listing: &mut Listing, path: &[u8]) -> bool {
-        let failed = std::mem::take(&mut listing.failed);
-        for (name, error) in &failed {
-            self.job.skip(&self.shown(&join(path, name)), error);
-        }
-        !failed.is_empty()
-    }
-
-    /// Takes out of a listing what the rules leave out.
-    fn filter(&self, listing: &mut Listing, fd: &OwnedFd, path: &[u8], scope: &Scope) {
-        let rules = self.job.rules;
-        let cache = rules.is_cache_folder(fd, listing);
-        let mut entries = std::mem::take(&mut listing.entries);
-        let mut inside = join(path, b"");
-        let prefix = inside.len();
-        entries.retain(|entry| {
-            let name = listing.name(entry);
-            inside.truncate(prefix);
-            inside.extend_from_slice(name);
-            !rules.excludes(scope, &inside, name, &entry.stat)
-                && (!cache || Rules::is_cache_tag(name))
-        });
-        listing.entries = entries;
     }
 
     /// Reads the files of a folder that are not proven unchanged.
@@ -409,23 +385,6 @@ impl Node {
 fn files_in(listing: &Listing) -> (u64, u64) {
     let files = listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::File);
     files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.stat.size))
-}
-
-/// Opens a folder by name, not through a symlink.
-fn open_folder(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(above, name, flags, Mode::empty())?)
-}
-
-/// Joins two parts of a path inside the snapshot.
-fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
-    joined.extend_from_slice(path);
-    if !path.is_empty() {
-        joined.push(b'/');
-    }
-    joined.extend_from_slice(name);
-    joined
 }
 
 /// Totals of a folder that is not looked into.

@@ -13,7 +13,7 @@ use rustix::fs::{SeekFrom, seek};
 
 /// Reads a file, making up the zeros of its holes.
 #[derive(Debug)]
-pub(super) struct HoleReader {
+pub struct HoleReader {
     file: File,
     size: u64,
     at: u64,
@@ -23,13 +23,13 @@ pub(super) struct HoleReader {
 
 impl HoleReader {
     /// Reads the first `size` bytes of `file`.
-    pub(super) fn new(file: File, size: u64) -> Self {
+    pub fn new(file: File, size: u64) -> Self {
         Self { file, size, at: 0, data: 0..0 }
     }
 
     /// Whether a file of `size` bytes has a hole before its end. A file
     /// system that compresses occupies less, too, without any.
-    pub(super) fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
+    pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
         seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
     }
 
