@@ -136,3 +136,17 @@ pub const OPEN_PACKS: usize = 256;
 
 /// Retries of a ref update that lost a race.
 pub const REF_RETRIES: usize = 64;
+
+/// Files that a comparison considers as halves of renames; beyond that they
+/// show as removed and added. More than anybody looks through.
+pub const RENAME_CANDIDATES: usize = 50_000;
+
+/// What such files, and the changes between them, may take in memory.
+pub const RENAME_BYTES: usize = 48 << 20;
+
+/// Results of folders that a comparison may be ahead of what it hands out:
+/// about 400 bytes each.
+pub const DIFF_AHEAD: usize = 1 << 14;
+
+/// A larger file is said to differ, but not how: both sides are held in memory.
+pub const DIFF_FILE_BYTES: u64 = 8 << 20;

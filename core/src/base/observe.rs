@@ -73,6 +73,11 @@ pub enum Note<'a> {
         /// Why.
         error: &'a (dyn std::error::Error + 'static),
     },
+    /// There are too many files to tell which were renamed.
+    RenamesGivenUp {
+        /// How many there may be.
+        limit: usize,
+    },
     /// Tidying up after a finished commit failed; nothing is lost.
     TidyFailed {
         /// Why.

@@ -5,6 +5,7 @@ pub mod bundle;
 pub mod cat;
 pub mod commit;
 mod content;
+pub mod diff;
 pub mod export;
 pub mod find;
 pub mod list;

@@ -4,27 +4,26 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
+        fd::{AsFd, BorrowedFd},
         unix::ffi::OsStrExt,
     },
-    path::PathBuf,
     sync::PoisonError,
 };
 
 use crate::{
     base::name::EntryName,
     format::tree::{
-        Device, Entry, Kind, Metadata, Totals, Xattr,
+        Entry, Kind, Metadata, Totals, Xattr,
         split::{Folder, FolderEncoder},
     },
     local::{
-        attributes::{XattrTarget, read_xattrs},
+        describe,
         fingerprint::short_hash,
         scan::{FileKind, FileStat, Listed},
         stat_cache::Place,
     },
     ops::commit::{
-        CommitError, Content,
+        CommitError,
         file::ReadFile,
         job::{Job, count},
         previous::{Change, Previous},
@@ -76,12 +75,8 @@ pub(super) fn known_file(
     }))
 }
 
-/// Extended attributes of an entry, found through the open folder, so that
-/// neither a long path nor a renamed folder above matters.
 fn xattrs_of(node: &Node, name: &[u8]) -> io::Result<Vec<Xattr>> {
-    let mut path = PathBuf::from(format!("/proc/self/fd/{}", node.fd.as_raw_fd()));
-    path.push(OsStr::from_bytes(name));
-    read_xattrs(XattrTarget::Path(&path))
+    describe::xattrs(node.fd.as_fd(), name)
 }
 
 /// Encodes a folder's tree, adds it to the store, and counts what changed.
@@ -165,26 +160,14 @@ pub(super) fn special_kind(
     name: &[u8],
     stat: &FileStat,
 ) -> io::Result<Option<Kind>> {
-    let device =
-        Device { major: rustix::fs::major(stat.special), minor: rustix::fs::minor(stat.special) };
-    Ok(Some(match stat.kind {
-        // Its task ended without a result: the job is stopping.
-        FileKind::File => return Ok(None),
+    if stat.kind == FileKind::Folder {
         // A mount point that is not looked into.
-        FileKind::Folder => {
-            let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
-            let empty = FolderEncoder::new().finish(&mut put).map_err(io::Error::other)?;
-            Kind::Folder { id: empty.id }
-        }
-        FileKind::Symlink => {
-            let target = rustix::fs::readlinkat(folder, OsStr::from_bytes(name), Vec::new())?;
-            Kind::Symlink { target: target.into_bytes().into() }
-        }
-        FileKind::Fifo => Kind::Fifo,
-        FileKind::Socket => Kind::Socket,
-        FileKind::CharDevice => Kind::CharDevice { device },
-        FileKind::BlockDevice => Kind::BlockDevice { device },
-    }))
+        let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
+        let empty = FolderEncoder::new().finish(&mut put).map_err(io::Error::other)?;
+        return Ok(Some(Kind::Folder { id: empty.id }));
+    }
+    // Of a file nothing: its task ended without a result, as the job stops.
+    describe::special(folder, name, stat)
 }
 
 /// What is kept about an entry beside its content.
@@ -194,26 +177,5 @@ pub(super) fn metadata(
     xattrs: Vec<Xattr>,
     sparse: bool,
 ) -> Metadata {
-    if job.content == Content::Reproducible {
-        return Metadata { mode: stat.mode, xattrs, ..Metadata::default() };
-    }
-    let linked = stat.links > 1 && stat.kind != FileKind::Folder;
-    Metadata {
-        mode: stat.mode,
-        owner: Some(job.owners.of(stat.uid, stat.gid)),
-        mtime: Some(stat.mtime),
-        xattrs,
-        link: linked.then(|| link_group(stat)),
-        sparse,
-    }
-}
-
-/// The same for each name of one file, and for no other file.
-fn link_group(stat: &FileStat) -> u64 {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
-    bytes[8..].copy_from_slice(&stat.inode.to_le_bytes());
-    let mut group = [0; 8];
-    group.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..8]);
-    u64::from_le_bytes(group)
+    describe::metadata(stat, &job.owners, job.manner(), (xattrs, sparse))
 }
