@@ -9,6 +9,7 @@ use crate::{commands, ui::When};
 const EXAMPLES: &str = "\
 Examples:
   snap commit -m 'before the upgrade'   snapshot the project you stand in
+  snap status                           what is new or changed since
   snap log                              list its snapshots
   snap ls latest:src                    look into one
   snap restore latest~1:notes.txt       get a file back as it was
@@ -63,6 +64,8 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     Init(commands::init::InitArgs),
     Commit(commands::commit::CommitArgs),
+    Status(commands::status::StatusArgs),
+    Diff(commands::diff::DiffArgs),
     Log(commands::log::LogArgs),
     Show(commands::show::ShowArgs),
     Find(commands::find::FindArgs),

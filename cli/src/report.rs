@@ -3,7 +3,7 @@
 //! | code | meaning                            |
 //! |------|------------------------------------|
 //! | 0    | done                               |
-//! | 1    | failed                             |
+//! | 1    | failed, or differs (`--exit-code`) |
 //! | 2    | usage                              |
 //! | 3    | done, but some files were skipped  |
 //! | 4    | damage found                       |
@@ -18,8 +18,8 @@ use std::{error::Error, io, process::ExitCode};
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
-        bundle, cat::CatError, commit::CommitError, export::ExportError, list::ListError,
-        reach::ReachError, restore::RestoreError, verify::VerifyError,
+        bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
+        list::ListError, reach::ReachError, restore::RestoreError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -42,6 +42,8 @@ pub(crate) enum Done {
     Skipped,
     /// Damage was found, as was asked.
     Damaged,
+    /// Differences were found, as was asked.
+    Different,
 }
 
 /// Why a command failed.
@@ -112,6 +114,15 @@ pub(crate) enum CliError {
     /// A path given to `commit` that has no name in a snapshot.
     #[error("`{path}` cannot be the path of a file in a snapshot")]
     NoPlace { path: String },
+    /// A path to be compared that neither side has.
+    #[error("there is no `{path}` on either side")]
+    OnNeitherSide { path: String },
+    /// A path to be compared that is not below the folder that is.
+    #[error("`{path}` is not in the folder that is compared")]
+    Outside { path: String },
+    /// A content to be compared that cannot be read.
+    #[error("cannot compare `{path}`")]
+    Content { path: String, source: CatError },
     /// A label with two values.
     #[error("label `{key}` is given twice")]
     LabelTwice { key: String },
@@ -190,6 +201,8 @@ pub(crate) enum CliError {
     Past(#[from] PastError),
     #[error(transparent)]
     Undo(#[from] UndoError),
+    #[error(transparent)]
+    Diff(#[from] DiffError),
 }
 
 impl CliError {
@@ -215,6 +228,8 @@ impl CliError {
             Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
                 ErrorKind::Interrupted
             }
+            Self::OnNeitherSide { .. } => ErrorKind::NotFound,
+            Self::Outside { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
             Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
@@ -252,9 +267,10 @@ impl CliError {
             Self::Path(error) => error.kind(),
             Self::Store(error) => error.kind(),
             Self::List(error) => error.kind(),
-            Self::Cat(error) => error.kind(),
             Self::Past(error) => error.kind(),
             Self::Undo(error) => error.kind(),
+            Self::Cat(error) | Self::Content { source: error, .. } => error.kind(),
+            Self::Diff(error) => error.kind(),
         }
     }
 
@@ -268,7 +284,8 @@ impl CliError {
             | Self::Pack {
                 source: bundle::Error::Bundle(BundleError::Stream { source: error, .. }),
                 ..
-            } => error,
+            }
+            | Self::Diff(DiffError::Output(error)) => error,
             _ => return false,
         };
         output.kind() == io::ErrorKind::BrokenPipe
@@ -363,6 +380,13 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
         Some(UndoError::Ref(inner)) => return Some(inner),
         _ => {}
     }
+    if let Some(error) = error.downcast_ref::<DiffError>() {
+        return match error {
+            DiffError::Tree { source, .. } => Some(&**source),
+            DiffError::Pattern(inner) => Some(inner),
+            _ => None,
+        };
+    }
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(PathInTreeError::Store(inner)), _) | (_, Some(CatError::Store(inner))) => Some(inner),
         _ => None,
@@ -387,6 +411,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::File(inner) => Some(inner),
         CliError::Past(inner) => Some(inner),
         CliError::Undo(inner) => Some(inner),
+        CliError::Diff(inner) => Some(inner),
         _ => None,
     }
 }
@@ -404,6 +429,7 @@ pub(crate) fn done(done: Done) -> ExitCode {
         Done::Well => ExitCode::SUCCESS,
         Done::Skipped => ExitCode::from(3),
         Done::Damaged => ExitCode::from(4),
+        Done::Different => ExitCode::FAILURE,
     }
 }
 

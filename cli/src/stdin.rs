@@ -16,14 +16,14 @@ const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Reads stdin, and fails once the user asked to stop.
 #[derive(Debug)]
 pub(crate) struct Stdin {
-    stdin: io::StdinLock<'static>,
+    stdin: io::Stdin,
     stop: Arc<AtomicBool>,
 }
 
 impl Stdin {
     /// Takes stdin; `stop` is set by Ctrl-C.
     pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
-        Self { stdin: io::stdin().lock(), stop }
+        Self { stdin: io::stdin(), stop }
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod branch;
 pub(crate) mod cat;
 pub(crate) mod commit;
 pub(crate) mod config;
+pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod init;
@@ -14,6 +15,7 @@ mod refs;
 pub(crate) mod restore;
 pub(crate) mod show;
 pub(crate) mod stats;
+pub(crate) mod status;
 pub(crate) mod tag;
 pub(crate) mod undo;
 pub(crate) mod unpack;
@@ -30,6 +32,8 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
     match command {
         Command::Init(args) => init::run(args, cx),
         Command::Commit(args) => commit::run(args, cx),
+        Command::Status(args) => status::run(args, cx),
+        Command::Diff(args) => diff::run(args, cx),
         Command::Log(args) => log::run(args, cx),
         Command::Show(args) => show::run(args, cx),
         Command::Find(args) => find::run(args, cx),

@@ -114,6 +114,13 @@ impl Ui {
         self.out_is_terminal
     }
 
+    /// Columns of the terminal; of anything else as many as people expect.
+    pub(crate) fn columns(&self) -> usize {
+        let columns = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
+        let columns = if self.out_is_terminal { columns() } else { None };
+        columns.filter(|columns| *columns >= 20).map_or(80, usize::from)
+    }
+
     /// Colours of stdout.
     pub(crate) fn paint(&self) -> Paint {
         self.out_paint

@@ -1,6 +1,7 @@
 //! Colours, where they are wanted.
 
 use anstyle::{AnsiColor, Style};
+use snap_core::ops::diff::Status;
 
 /// Paints, or leaves as it is.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +13,11 @@ impl Paint {
     /// Paints if `on`.
     pub(crate) const fn new(on: bool) -> Self {
         Self { on }
+    }
+
+    /// Whether it paints.
+    pub(crate) fn is_on(self) -> bool {
+        self.on
     }
 
     fn with(self, style: Style, text: &str) -> String {
@@ -36,6 +42,37 @@ impl Paint {
     /// Name of a symlink.
     pub(crate) fn link(self, text: &str) -> String {
         self.with(AnsiColor::Cyan.on_default(), text)
+    }
+
+    /// What a status says, or the letter of it.
+    pub(crate) fn change(self, status: Status, text: &str) -> String {
+        let color = match status {
+            Status::Added => AnsiColor::Green,
+            Status::Removed => AnsiColor::Red,
+            Status::Modified | Status::Metadata | Status::Kind => AnsiColor::Yellow,
+            Status::Renamed => AnsiColor::Cyan,
+        };
+        self.with(color.on_default(), text)
+    }
+
+    /// A line that is new, or signs that stand for such lines.
+    pub(crate) fn plus(self, text: &str) -> String {
+        self.with(AnsiColor::Green.on_default(), text)
+    }
+
+    /// A line that is gone, or signs that stand for such lines.
+    pub(crate) fn minus(self, text: &str) -> String {
+        self.with(AnsiColor::Red.on_default(), text)
+    }
+
+    /// Where in a file lines stand.
+    pub(crate) fn place(self, text: &str) -> String {
+        self.with(AnsiColor::Cyan.on_default(), text)
+    }
+
+    /// What stands above a part of the output.
+    pub(crate) fn heading(self, text: &str) -> String {
+        self.with(Style::new().bold(), text)
     }
 
     /// `error:`

@@ -139,6 +139,10 @@ impl Observer for Progress<'_> {
             Note::NotApplied { what, path, error } => {
                 self.tell(format_args!("cannot set {what} of {}: {}", shown(path), chain(error)));
             }
+            Note::RenamesGivenUp { limit } => self.tell(format_args!(
+                "renames are not looked for: more than {} files came or went",
+                super::size::grouped(limit as u64)
+            )),
             Note::TidyFailed { error } => {
                 self.tell(format_args!("tidying up failed, nothing is lost: {}", chain(error)));
             }

@@ -25,6 +25,12 @@ pub(crate) fn lines(text: &str) -> String {
     shown
 }
 
+/// One line in which tabs stay, without its end.
+pub(crate) fn row(bytes: &[u8]) -> String {
+    let parts: Vec<String> = bytes.split(|byte| *byte == b'\t').map(line).collect();
+    parts.join("\t")
+}
+
 fn push(shown: &mut String, c: char) {
     // Direction marks can make a name read as another one.
     let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

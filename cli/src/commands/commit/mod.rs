@@ -1,6 +1,7 @@
 //! `snap commit`: make a snapshot.
 
 mod hooks;
+mod leave_out;
 mod plan;
 mod tell;
 
@@ -20,11 +21,11 @@ use self::{
     hooks::Hooks,
     plan::{Place, Plan},
 };
+pub(crate) use self::{leave_out::LeaveOut, plan::whole_folder};
 use crate::{
     commands::init,
     context::Context,
     report::{CliError, Done},
-    ui::size,
 };
 
 const EXAMPLES: &str = "\
@@ -103,35 +104,6 @@ pub(crate) struct CommitArgs {
 
     #[command(flatten)]
     leave_out: LeaveOut,
-}
-
-/// What is left out.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Leaving out")]
-struct LeaveOut {
-    /// Pattern of what to leave out, as in .gitignore; may be repeated
-    #[arg(short, long, value_name = "PATTERN")]
-    exclude: Vec<String>,
-
-    /// File with such patterns, one a line
-    #[arg(long, value_name = "FILE")]
-    exclude_from: Vec<PathBuf>,
-
-    /// Leave out folders with a CACHEDIR.TAG
-    #[arg(long)]
-    exclude_caches: bool,
-
-    /// Leave out files larger than this, such as 100MiB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    exclude_larger_than: Option<u64>,
-
-    /// Stay on the file system of the folder that is committed
-    #[arg(long)]
-    one_file_system: bool,
-
-    /// Honour .gitignore files, too
-    #[arg(long)]
-    gitignore: bool,
 }
 
 pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {

@@ -3,20 +3,18 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use snap_core::{
     base::{io::PathError, name::EntryName},
-    local::ignore,
     ops::commit::{self, Content, NamedPath, Run, Source, Unchanged},
-    repo::{Config, RefName, open::STORE_FOLDER},
+    repo::{Config, RefName, Repo, open::STORE_FOLDER},
 };
 
 use crate::{
-    commands::commit::{CommitArgs, LeaveOut},
+    commands::commit::CommitArgs,
     config::{Profile, Settings},
     context::{Context, Named},
     report::CliError,
@@ -123,7 +121,7 @@ impl Plan {
         if let Some(name) = &args.stdin {
             let bad = |source| CliError::StdinName { source };
             let name = EntryName::new(name.as_bytes()).map_err(bad)?;
-            return Ok(Source::Stream { name, reader: Box::new(io::stdin()) });
+            return Ok(Source::Stream { name, reader: Box::new(cx.stdin()) });
         }
         let project = self.project.as_deref().unwrap_or(Path::new("."));
         // Relative ones of a profile start at the project, wherever one is.
@@ -173,40 +171,20 @@ impl Plan {
             author: args.author.clone().unwrap_or_else(|| cx.author(config)),
             host: args.host.clone().unwrap_or_else(|| cx.host(config)),
             time: Some(time.transpose()?.unwrap_or_else(|| cx.now())),
-            ignore: self.ignore(&args.leave_out, config)?,
+            ignore: args.leave_out.join(&self.profile, config)?,
             content: if args.reproducible { Content::Reproducible } else { Content::Complete },
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { Run::Dry } else { Run::Real },
             jobs: None,
         })
     }
+}
 
-    fn ignore(&self, args: &LeaveOut, config: &Config) -> Result<ignore::Options, CliError> {
-        let profile = &self.profile;
-        let mut patterns = config.commit.exclude.clone();
-        patterns.extend(profile.exclude.iter().cloned());
-        for file in &args.exclude_from {
-            // What failed and where is said by the error around it.
-            let text = std::fs::read_to_string(file);
-            let text =
-                text.map_err(|error| CliError::Source(PathError::when("read", file)(error)))?;
-            patterns.extend(text.lines().map(str::to_owned));
-        }
-        patterns.extend(args.exclude.iter().cloned());
-        let or = |option: bool, of_profile: Option<bool>, setting: bool| {
-            option || of_profile.unwrap_or(setting)
-        };
-        Ok(ignore::Options {
-            patterns,
-            gitignore: or(args.gitignore, profile.gitignore, config.commit.gitignore),
-            cache_folders: or(
-                args.exclude_caches,
-                profile.exclude_caches,
-                config.commit.exclude_caches,
-            ),
-            larger_than_bytes: args.exclude_larger_than,
-            one_file_system: args.one_file_system || profile.one_file_system,
-        })
+/// The folder that is committed to a store when none is named.
+pub(crate) fn whole_folder(repo: &Repo, cx: &Context) -> PathBuf {
+    match (cx.named(), repo.project()) {
+        (Named::Nowhere, Some(project)) => project.to_owned(),
+        _ => PathBuf::from("."),
     }
 }
 

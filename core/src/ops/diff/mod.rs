@@ -144,7 +144,8 @@ impl Outcome {
         files + self.metadata + self.kind + self.folders_added + self.folders_removed
     }
 
-    fn count(&mut self, change: &Change) {
+    /// Counts a change.
+    pub fn count(&mut self, change: &Change) {
         let bytes = |item: &Option<Item>| item.as_ref().map_or(0, |item| item.what.bytes());
         let (old, new) = (bytes(&change.old), bytes(&change.new));
         self.bytes_added += new.saturating_sub(old);

@@ -1,0 +1,70 @@
+//! What is left out of a commit, and of what is compared with one.
+
+use std::path::PathBuf;
+
+use snap_core::{base::io::PathError, local::ignore, repo::Config};
+
+use crate::{config::Profile, report::CliError, ui::size};
+
+/// What is left out.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Leaving out")]
+pub(crate) struct LeaveOut {
+    /// Pattern of what to leave out, as in .gitignore; may be repeated
+    #[arg(short, long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+
+    /// File with such patterns, one a line
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
+
+    /// Leave out folders with a CACHEDIR.TAG
+    #[arg(long)]
+    exclude_caches: bool,
+
+    /// Leave out files larger than this, such as 100MiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    exclude_larger_than: Option<u64>,
+
+    /// Stay on the file system of the folder that is committed
+    #[arg(long)]
+    one_file_system: bool,
+
+    /// Honour .gitignore files, too
+    #[arg(long)]
+    gitignore: bool,
+}
+
+impl LeaveOut {
+    /// What options, profile and settings say together.
+    pub(crate) fn join(
+        &self,
+        profile: &Profile,
+        config: &Config,
+    ) -> Result<ignore::Options, CliError> {
+        let mut patterns = config.commit.exclude.clone();
+        patterns.extend(profile.exclude.iter().cloned());
+        for file in &self.exclude_from {
+            // What failed and where is said by the error around it.
+            let text = std::fs::read_to_string(file);
+            let text =
+                text.map_err(|error| CliError::Source(PathError::when("read", file)(error)))?;
+            patterns.extend(text.lines().map(str::to_owned));
+        }
+        patterns.extend(self.exclude.iter().cloned());
+        let or = |option: bool, of_profile: Option<bool>, setting: bool| {
+            option || of_profile.unwrap_or(setting)
+        };
+        Ok(ignore::Options {
+            patterns,
+            gitignore: or(self.gitignore, profile.gitignore, config.commit.gitignore),
+            cache_folders: or(
+                self.exclude_caches,
+                profile.exclude_caches,
+                config.commit.exclude_caches,
+            ),
+            larger_than_bytes: self.exclude_larger_than,
+            one_file_system: self.one_file_system || profile.one_file_system,
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! Reading both contents of many changes at once.
+
+use std::num::NonZero;
+
+use snap_core::{
+    base::observe::Observer,
+    ops::{
+        cat::CatError,
+        diff::{Change, Content, Item, Reader, What},
+    },
+};
+
+use crate::commands::diff::{record::LinesJson, stat};
+
+/// So many changes are read at once, and about so many bytes.
+const CHANGES: usize = 256;
+const BYTES: u64 = 32 << 20;
+
+/// Fewer are not worth another thread.
+const SHARE: usize = 8;
+
+/// A change with its contents, or how many lines came and went.
+pub(crate) struct Read {
+    pub(crate) change: Change,
+    pub(crate) contents: Result<(Content, Content), CatError>,
+    pub(crate) lines: Option<LinesJson>,
+}
+
+/// What of the contents is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The contents themselves.
+    Contents,
+    /// Only how many lines came and went.
+    Counts,
+}
+
+/// Changes that wait to be read.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    changes: Vec<Change>,
+    bytes: u64,
+}
+
+impl Batch {
+    /// Adds a change. Returns whether it is time to read.
+    pub(crate) fn push(&mut self, change: Change) -> bool {
+        let sides = [&change.old, &change.new].into_iter().flatten();
+        self.bytes += sides.map(|item| item.what.bytes()).sum::<u64>();
+        self.changes.push(change);
+        self.changes.len() >= CHANGES || self.bytes >= BYTES
+    }
+
+    /// Reads what was added, in order.
+    pub(crate) fn read(
+        &mut self,
+        reader: &Reader<'_>,
+        want: Want,
+        observer: &dyn Observer,
+    ) -> Vec<Read> {
+        let mut changes = std::mem::take(self).changes;
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = cores.min(8).min(changes.len().div_ceil(SHARE)).max(1);
+        let share = changes.len().div_ceil(threads).max(1);
+        let one = |change| read(change, reader, want, observer);
+        let first: Vec<Change> = changes.drain(..share.min(changes.len())).collect();
+        std::thread::scope(|scope| {
+            let mut helpers = Vec::new();
+            while !changes.is_empty() {
+                let part: Vec<Change> = changes.drain(..share.min(changes.len())).collect();
+                helpers.push(scope.spawn(move || part.into_iter().map(one).collect::<Vec<_>>()));
+            }
+            let mut all: Vec<Read> = first.into_iter().map(one).collect();
+            for helper in helpers {
+                match helper.join() {
+                    Ok(part) => all.extend(part),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            all
+        })
+    }
+}
+
+fn read(change: Change, reader: &Reader<'_>, want: Want, observer: &dyn Observer) -> Read {
+    if !has_lines(&change) {
+        return Read { change, contents: Ok((Content::None, Content::None)), lines: None };
+    }
+    if observer.cancelled() {
+        return Read { change, contents: Err(CatError::Interrupted), lines: None };
+    }
+    let contents = reader.old(change.old.as_ref(), observer).and_then(|old| {
+        let new = reader.new_side(&change.path, change.new.as_ref(), observer)?;
+        Ok((old, new))
+    });
+    match (contents, want) {
+        (Ok((old, new)), Want::Counts) => {
+            let lines = Some(stat::count((&old, &new)));
+            Read { change, contents: Ok((Content::None, Content::None)), lines }
+        }
+        (contents, _) => Read { change, contents, lines: None },
+    }
+}
+
+/// Whether a change has contents that may be compared line by line.
+fn has_lines(change: &Change) -> bool {
+    let by_lines = |item: &Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+    let one_sided = change.old.is_none() || change.new.is_none();
+    let sides = [&change.old, &change.new];
+    (one_sided || change.differences().content) && sides.into_iter().flatten().any(by_lines)
+}

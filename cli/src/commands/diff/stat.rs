@@ -1,0 +1,218 @@
+//! A line for each file, with bars for how many lines came and went.
+
+use std::io::{self, Write};
+
+use snap_core::ops::diff::{Change, Content, Status};
+
+use crate::{
+    commands::diff::{
+        lines::Lines,
+        names::{arrow, shown},
+        record::LinesJson,
+    },
+    ui::{Out, Ui, size, size::Size},
+};
+
+/// So many rows are held back to find out how wide the columns must be; later
+/// ones are as wide as these.
+const HELD: usize = 4096;
+
+/// What stands behind a name.
+#[derive(Debug)]
+enum Row {
+    Lines(u64, u64),
+    /// No text: lengths before and after.
+    Bytes(u64, u64),
+    Words(String),
+}
+
+/// Rows and sums.
+#[derive(Debug, Default)]
+pub(crate) struct Stat {
+    rows: Vec<(Vec<u8>, Row)>,
+    widths: Option<Widths>,
+    files: u64,
+    added: u64,
+    removed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Widths {
+    name: usize,
+    number: usize,
+    bar: usize,
+    /// The most lines that a bar stands for.
+    most: u64,
+}
+
+/// Lines that came and went, as a record has them.
+pub(crate) fn count(contents: (&Content, &Content)) -> LinesJson {
+    match Lines::compare(contents.0, contents.1) {
+        Lines::Text(text) => {
+            let (added, removed) = text.counts();
+            let (lines_added, lines_removed) = (Some(added), Some(removed));
+            LinesJson { binary: false, lines_added, lines_removed }
+        }
+        Lines::Binary | Lines::TooLarge => {
+            LinesJson { binary: true, lines_added: None, lines_removed: None }
+        }
+    }
+}
+
+impl Stat {
+    /// Lines that came and went so far.
+    pub(crate) fn sums(&self) -> (u64, u64) {
+        (self.added, self.removed)
+    }
+
+    /// Counts what a change came to.
+    pub(crate) fn sum(&mut self, lines: Option<LinesJson>) {
+        self.files += 1;
+        self.added += lines.and_then(|lines| lines.lines_added).unwrap_or(0);
+        self.removed += lines.and_then(|lines| lines.lines_removed).unwrap_or(0);
+    }
+
+    /// Adds a row; `words` stand for what is not about content.
+    pub(crate) fn push(
+        &mut self,
+        out: &mut Out,
+        ui: &Ui,
+        change: &Change,
+        (lines, words): (Option<LinesJson>, String),
+    ) -> io::Result<()> {
+        let name = match &change.old_path {
+            Some(old) => arrow(old, &change.path),
+            None => change.path.clone(),
+        };
+        let mut name = shown(ui, &name);
+        if change.item().what.is_folder() {
+            name.push(b'/');
+        }
+        let bytes = |item: &Option<_>| {
+            item.as_ref().map_or(0, |item: &snap_core::ops::diff::Item| item.what.bytes())
+        };
+        let row =
+            match lines {
+                Some(LinesJson {
+                    lines_added: Some(added), lines_removed: Some(removed), ..
+                }) if words.is_empty() || added + removed > 0 => Row::Lines(added, removed),
+                Some(LinesJson { binary: true, .. }) => {
+                    Row::Bytes(bytes(&change.old), bytes(&change.new))
+                }
+                _ if words.is_empty() && change.status() == Status::Renamed => Row::Lines(0, 0),
+                _ => Row::Words(words),
+            };
+        self.sum(lines);
+        self.rows.push((name, row));
+        if self.rows.len() >= HELD || self.widths.is_some() { self.flush(out, ui) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, out: &mut Out, ui: &Ui) -> io::Result<()> {
+        let widths = *self.widths.get_or_insert_with(|| Widths::of(&self.rows, ui.columns()));
+        for (name, row) in self.rows.drain(..) {
+            widths.write(out, ui, &name, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest and the sums.
+    pub(crate) fn finish(mut self, out: &mut Out, ui: &Ui) -> io::Result<()> {
+        self.flush(out, ui)?;
+        if self.files == 0 {
+            return Ok(());
+        }
+        let mut sums = format!(" {} changed", size::count(self.files, "file"));
+        if self.added > 0 || self.removed == 0 {
+            sums.push_str(&format!(", {}(+)", size::count(self.added, "insertion")));
+        }
+        if self.removed > 0 || self.added == 0 {
+            sums.push_str(&format!(", {}(-)", size::count(self.removed, "deletion")));
+        }
+        writeln!(out, "{sums}")
+    }
+}
+
+fn chars(name: &[u8]) -> usize {
+    name.utf8_chunks()
+        .map(|c| c.valid().chars().count() + usize::from(!c.invalid().is_empty()))
+        .sum()
+}
+
+impl Widths {
+    fn of(rows: &[(Vec<u8>, Row)], columns: usize) -> Self {
+        let name = rows.iter().map(|(name, _)| chars(name)).max().unwrap_or(0);
+        let digits = |row: &Row| match row {
+            Row::Lines(added, removed) => (added + removed).to_string().len(),
+            Row::Bytes(..) => 3,
+            Row::Words(_) => 0,
+        };
+        let number = rows.iter().map(|(_, row)| digits(row)).max().unwrap_or(0);
+        let lines = |row: &Row| if let Row::Lines(a, b) = row { a + b } else { 0 };
+        let most = rows.iter().map(|(_, row)| lines(row)).max().unwrap_or(0);
+        // Blank, name, ` | `, number, blank, bar.
+        let room = columns.saturating_sub(number + 5);
+        let wanted_bar = usize::try_from(most).unwrap_or(usize::MAX);
+        let name = name.min(room.saturating_sub(wanted_bar.min(room * 3 / 8)).max(8));
+        let bar = room.saturating_sub(name).max(5);
+        Self { name, number, bar, most }
+    }
+
+    fn write(&self, out: &mut Out, ui: &Ui, name: &[u8], row: &Row) -> io::Result<()> {
+        let cut = self.cut(name);
+        let pad = self.name.saturating_sub(chars(&cut));
+        out.write_all(b" ")?;
+        out.write_all(&cut)?;
+        write!(out, "{:pad$} | ", "")?;
+        match row {
+            Row::Words(words) => writeln!(out, "{words}"),
+            Row::Bytes(old, new) => {
+                let (old, new) = (
+                    ui.paint().minus(&Size(*old).to_string()),
+                    ui.paint().plus(&Size(*new).to_string()),
+                );
+                writeln!(out, "{:>1$} {old} -> {new}", "Bin", self.number)
+            }
+            Row::Lines(added, removed) => {
+                let (plus, minus) = self.bar(*added, *removed);
+                let bar = format!(
+                    "{}{}",
+                    ui.paint().plus(&"+".repeat(plus)),
+                    ui.paint().minus(&"-".repeat(minus))
+                );
+                let number = format!("{:>1$}", added + removed, self.number);
+                match plus + minus {
+                    0 => writeln!(out, "{number}"),
+                    _ => writeln!(out, "{number} {bar}"),
+                }
+            }
+        }
+    }
+
+    /// A name as wide as the column: of a long one the end.
+    fn cut(&self, name: &[u8]) -> Vec<u8> {
+        if chars(name) <= self.name {
+            return name.to_vec();
+        }
+        let text = String::from_utf8_lossy(name);
+        let keep = self.name.saturating_sub(3);
+        let from = text.char_indices().rev().nth(keep.saturating_sub(1)).map_or(0, |(at, _)| at);
+        let tail = &text[from..];
+        let tail = tail.find('/').map_or(tail, |at| &tail[at..]);
+        format!("...{tail}").into_bytes()
+    }
+
+    /// How many signs stand for lines; for some at least one.
+    fn bar(&self, added: u64, removed: u64) -> (usize, usize) {
+        let room = self.bar as u64;
+        if self.most <= room {
+            return (added as usize, removed as usize);
+        }
+        let scaled = |lines: u64| match lines {
+            0 => 0,
+            lines => {
+                ((u128::from(lines) * u128::from(room) / u128::from(self.most)) as usize).max(1)
+            }
+        };
+        (scaled(added), scaled(removed))
+    }
+}

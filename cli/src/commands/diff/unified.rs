@@ -1,0 +1,205 @@
+//! The line diff in unified form, with the headers of git, so that `patch` and
+//! `git apply` can read it.
+//!
+//! What those have no words for stands on lines of its own that they pass over.
+
+use std::io::{self, Write};
+
+use snap_core::ops::diff::{Change, Content, Differences, Item, Status, What};
+
+use crate::{
+    commands::diff::{
+        lines::{Hunk, Lines, Sign, Text},
+        names::quoted,
+        words::{described, metadata},
+    },
+    ui::{Out, Ui, text},
+};
+
+/// Writes one change after the other.
+pub(crate) struct Unified<'a> {
+    pub(crate) ui: &'a Ui,
+    /// Lines around each change.
+    pub(crate) context: usize,
+    pub(crate) differences: fn(&Change) -> Differences,
+}
+
+/// Names and items on both sides.
+struct Pair<'c> {
+    old_path: &'c [u8],
+    new_path: &'c [u8],
+    old: Option<&'c Item>,
+    new: Option<&'c Item>,
+}
+
+impl Unified<'_> {
+    /// Writes a change and how its contents differ.
+    pub(crate) fn write(
+        &self,
+        out: &mut Out,
+        change: &Change,
+        (old, new): (&Content, &Content),
+    ) -> io::Result<()> {
+        let pair = Pair {
+            old_path: change.old_path.as_deref().unwrap_or(&change.path),
+            new_path: &change.path,
+            old: change.old.as_ref(),
+            new: change.new.as_ref(),
+        };
+        if change.status() == Status::Kind {
+            // One thing goes, another comes.
+            self.block(out, change, &Pair { new: None, ..pair }, (old, &Content::None))?;
+            return self.block(out, change, &Pair { old: None, ..pair }, (&Content::None, new));
+        }
+        self.block(out, change, &pair, (old, new))
+    }
+
+    fn line(&self, out: &mut Out, line: &str) -> io::Result<()> {
+        writeln!(out, "{}", self.ui.paint().heading(line))
+    }
+
+    fn block(
+        &self,
+        out: &mut Out,
+        change: &Change,
+        pair: &Pair<'_>,
+        (old, new): (&Content, &Content),
+    ) -> io::Result<()> {
+        let patchable = |item: &Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+        if !pair.old.or(pair.new).is_some_and(patchable) {
+            return self.plain(out, change, pair);
+        }
+        let (a, b) = (quoted("a/", pair.old_path), quoted("b/", pair.new_path));
+        self.line(out, &format!("diff --git {a} {b}"))?;
+        self.modes(out, pair)?;
+        if let (Some(_), Some(_)) = (pair.old, pair.new) {
+            self.metadata(out, change)?;
+        }
+        let differs = pair.old.is_none() || pair.new.is_none() || change.differences().content;
+        if change.old_path.is_some() && pair.old.is_some() && pair.new.is_some() {
+            if !differs {
+                self.line(out, "similarity index 100%")?;
+            }
+            self.line(out, &format!("rename from {}", quoted("", pair.old_path)))?;
+            self.line(out, &format!("rename to {}", quoted("", pair.new_path)))?;
+        }
+        if !differs {
+            return Ok(());
+        }
+        let name = |name: String, item: Option<&Item>| match item {
+            Some(_) => name,
+            None => "/dev/null".to_owned(),
+        };
+        let (a, b) = (name(a, pair.old), name(b, pair.new));
+        match Lines::compare(old, new) {
+            Lines::Binary => writeln!(out, "Binary files {a} and {b} differ"),
+            Lines::TooLarge => writeln!(out, "Large files {a} and {b} differ"),
+            Lines::Text(text) => self.hunks(out, &text, (&a, &b)),
+        }
+    }
+
+    fn modes(&self, out: &mut Out, pair: &Pair<'_>) -> io::Result<()> {
+        match (pair.old, pair.new) {
+            (Some(old), Some(new)) if old.metadata.mode != new.metadata.mode => {
+                self.line(out, &format!("old mode {}", mode(old)))?;
+                self.line(out, &format!("new mode {}", mode(new)))
+            }
+            (Some(old), None) => self.line(out, &format!("deleted file mode {}", mode(old))),
+            (None, Some(new)) => self.line(out, &format!("new file mode {}", mode(new))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Differences that neither git nor `patch` know.
+    fn metadata(&self, out: &mut Out, change: &Change) -> io::Result<()> {
+        for (name, old, new) in described(change, (self.differences)(change)) {
+            self.line(out, &format!("old {name} {old}"))?;
+            self.line(out, &format!("new {name} {new}"))?;
+        }
+        Ok(())
+    }
+
+    /// What is neither file nor symlink, on one line.
+    fn plain(&self, out: &mut Out, change: &Change, pair: &Pair<'_>) -> io::Result<()> {
+        let noun = |item: Option<&Item>| item.map_or("", |item| item.what.noun());
+        let path = quoted("", pair.new_path);
+        let line = match (pair.old, pair.new) {
+            (None, new) => format!("new {} {path}", noun(new)),
+            (old, None) => format!("removed {} {path}", noun(old)),
+            (Some(_), Some(new)) => {
+                let words = metadata(change, (self.differences)(change));
+                format!("changed {} {path}: {words}", new.what.noun())
+            }
+        };
+        self.line(out, &line)
+    }
+
+    fn hunks(&self, out: &mut Out, lines: &Text<'_>, (a, b): (&str, &str)) -> io::Result<()> {
+        let hunks = lines.hunks(self.context);
+        if hunks.is_empty() {
+            return Ok(());
+        }
+        // A tab ends a name with a space in it, for `patch`.
+        let tab = |name: &str| if name.contains(' ') && !name.starts_with('"') { "\t" } else { "" };
+        self.line(out, &format!("--- {a}{}", tab(a)))?;
+        self.line(out, &format!("+++ {b}{}", tab(b)))?;
+        for hunk in &hunks {
+            let place = format!("@@ -{} +{} @@", range(&hunk.old), range(&hunk.new));
+            writeln!(out, "{}", self.ui.paint().place(&place))?;
+            self.hunk(out, lines, hunk)?;
+        }
+        Ok(())
+    }
+
+    fn hunk(&self, out: &mut Out, lines: &Text<'_>, hunk: &Hunk) -> io::Result<()> {
+        let paint = self.ui.paint();
+        for (sign, line) in lines.lines(hunk) {
+            let (end, content) = match line.strip_suffix(b"\n") {
+                Some(content) => (&b"\n"[..], content),
+                None => (&b"\n\\ No newline at end of file\n"[..], line),
+            };
+            let letter = match sign {
+                Sign::Both => " ",
+                Sign::Old => "-",
+                Sign::New => "+",
+            };
+            if self.ui.is_terminal() || paint.is_on() {
+                let shown = match self.ui.is_terminal() {
+                    true => text::row(content),
+                    false => String::from_utf8_lossy(content).into_owned(),
+                };
+                let whole = format!("{letter}{shown}");
+                let painted = match sign {
+                    Sign::Both => whole,
+                    Sign::Old => paint.minus(&whole),
+                    Sign::New => paint.plus(&whole),
+                };
+                out.write_all(painted.as_bytes())?;
+            } else {
+                // A pipe gets the bytes as they are.
+                out.write_all(letter.as_bytes())?;
+                out.write_all(content)?;
+            }
+            out.write_all(end)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines of a hunk as its head has them: the first one counts from 1, and
+/// where there are none it is the one before.
+fn range(lines: &std::ops::Range<usize>) -> String {
+    match lines.len() {
+        0 => format!("{},0", lines.start),
+        1 => (lines.start + 1).to_string(),
+        len => format!("{},{len}", lines.start + 1),
+    }
+}
+
+/// The mode with the bits that say what it is.
+fn mode(item: &Item) -> String {
+    match item.what {
+        What::Symlink { .. } => "120000".to_owned(),
+        _ => format!("10{:04o}", item.metadata.mode),
+    }
+}
