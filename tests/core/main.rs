@@ -7,6 +7,7 @@ mod bundle_hostile;
 mod concurrency;
 mod crafted;
 mod damage;
+mod diff;
 mod export;
 mod faults;
 mod fuzz_replay;

@@ -24,7 +24,7 @@ pub(crate) enum Made {
 
 pub(crate) type Named = (Vec<u8>, u32, Made);
 
-fn name() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn name() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_filter("no name", |byte| *byte != 0 && *byte != b'/');
     let bytes = prop_oneof![9 => vec(byte.clone(), 1..6), 1 => vec(byte, 250..=255)];
     bytes.prop_filter("no name", |name| {
@@ -32,7 +32,7 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn made() -> impl Strategy<Value = Made> {
+pub(crate) fn made() -> impl Strategy<Value = Made> {
     let target = vec(1..=255_u8, 1..60);
     let leaf = prop_oneof![
         4 => (vec(any::<u8>(), 0..40), 0..400_usize).prop_map(|(bytes, times)| Made::File(bytes, times)),
@@ -45,12 +45,12 @@ fn made() -> impl Strategy<Value = Made> {
     leaf.prop_recursive(4, 40, 8, |inner| vec((name(), mode(), inner), 0..8).prop_map(Made::Folder))
 }
 
-fn mode() -> impl Strategy<Value = u32> {
+pub(crate) fn mode() -> impl Strategy<Value = u32> {
     0..=0o7777_u32
 }
 
 /// Makes it; of names that are taken already, nothing.
-fn make(dir: &Path, named: &[Named], first_file: &mut Option<std::path::PathBuf>) {
+pub(crate) fn make(dir: &Path, named: &[Named], first_file: &mut Option<std::path::PathBuf>) {
     for (name, mode, made) in named {
         let path = dir.join(OsStr::from_bytes(name));
         if fs_err::symlink_metadata(&path).is_ok() {

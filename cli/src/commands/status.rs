@@ -6,7 +6,7 @@ use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
     format::commit::Commit,
-    ops::diff::{self, Change, New, Options, Outcome, Status},
+    ops::diff::{self, Change, New, Options, Outcome, Status, What},
     repo::{Head, Repo},
 };
 
@@ -221,6 +221,11 @@ impl<'a> List<'a> {
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
         let bytes = |item: Option<&diff::Item>| item.map_or(0, |item| item.what.bytes());
         let words = words(change, change.differences().usual());
+        if let What::Symlink { target } = &change.item().what
+            && matches!(change.status(), Status::Added | Status::Removed | Status::Modified)
+        {
+            return self.row(change, &format!("-> {}", text::line(target)));
+        }
         let (old, new) = (bytes(old), bytes(new));
         let what = match change.status() {
             Status::Modified if new > old => format!("{}, +{}", Size(new), Size(new - old)),

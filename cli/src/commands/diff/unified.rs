@@ -5,7 +5,10 @@
 
 use std::io::{self, Write};
 
-use snap_core::ops::diff::{Change, Content, Differences, Item, Status, What};
+use snap_core::{
+    base::id::BlobId,
+    ops::diff::{Change, Content, Differences, Item, Status, What},
+};
 
 use crate::{
     commands::diff::{
@@ -91,11 +94,28 @@ impl Unified<'_> {
             None => "/dev/null".to_owned(),
         };
         let (a, b) = (name(a, pair.old), name(b, pair.new));
+        self.index(out, pair, (old, new))?;
         match Lines::compare(old, new) {
             Lines::Binary => writeln!(out, "Binary files {a} and {b} differ"),
             Lines::TooLarge => writeln!(out, "Large files {a} and {b} differ"),
             Lines::Text(text) => self.hunks(out, &text, (&a, &b)),
         }
+    }
+
+    /// The starts of both ids, which name them to `snap cat`, and the mode if
+    /// it is the same: by it `patch` knows a symlink.
+    fn index(
+        &self,
+        out: &mut Out,
+        pair: &Pair<'_>,
+        (old, new): (&Content, &Content),
+    ) -> io::Result<()> {
+        let (Some(a), Some(b)) = (id(pair.old, old), id(pair.new, new)) else { return Ok(()) };
+        let mode = match (pair.old, pair.new) {
+            (Some(old), Some(new)) if mode(old) == mode(new) => format!(" {}", mode(new)),
+            _ => String::new(),
+        };
+        self.line(out, &format!("index {a}..{b}{mode}"))
     }
 
     fn modes(&self, out: &mut Out, pair: &Pair<'_>) -> io::Result<()> {
@@ -193,6 +213,16 @@ fn range(lines: &std::ops::Range<usize>) -> String {
         0 => format!("{},0", lines.start),
         1 => (lines.start + 1).to_string(),
         len => format!("{},{len}", lines.start + 1),
+    }
+}
+
+/// The start of an id; of what is not there zeros, as git has it.
+fn id(item: Option<&Item>, content: &Content) -> Option<String> {
+    match (item.map(|item| &item.what), content) {
+        (None, _) => Some("0".repeat(12)),
+        (Some(What::File { id: Some(id), .. }), _) => Some(format!("{id:.12}")),
+        (_, Content::Bytes(bytes)) => Some(format!("{:.12}", BlobId::of(bytes))),
+        _ => None,
     }
 }
 

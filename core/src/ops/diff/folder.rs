@@ -144,15 +144,15 @@ impl<'a> Side<'a> {
         Ok(Opened { fd, stat, listing, scope, unknown, proven })
     }
 
-    /// The content of a file that was met before; `None` when it cannot be
-    /// read, and then it counts as like no other.
-    pub(super) fn identify(&self, path: &[u8]) -> Option<BlobId> {
+    /// The content of a file that was met before, and whether it has holes;
+    /// `None` when it cannot be read, and then it counts as like no other.
+    pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
         let path = OsStr::from_bytes(path);
         let stat = FileStat::of_name(self.top.as_fd(), path).ok()?;
         let stop = || self.job.observer.cancelled();
         let hashed = hash_file(self.top.as_fd(), path, &stat, &stop).ok()?;
         self.job.count_read(hashed.stat.size);
-        Some(hashed.id)
+        Some((hashed.id, hashed.sparse))
     }
 }
 

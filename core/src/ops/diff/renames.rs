@@ -31,8 +31,9 @@ pub(super) struct Pairing<'a> {
     emit: Each<'a>,
 }
 
-/// Finds out the content of a file of the user's; `None` if it cannot.
-pub(super) type Identify<'a> = &'a (dyn Fn(&[u8]) -> Option<BlobId> + Sync);
+/// Finds out the content of a file of the user's and whether it has holes;
+/// `None` if it cannot.
+pub(super) type Identify<'a> = &'a (dyn Fn(&[u8]) -> Option<(BlobId, bool)> + Sync);
 
 impl<'a> Pairing<'a> {
     pub(super) fn new(renames: Renames, observer: &'a dyn Observer, emit: Each<'a>) -> Self {
@@ -108,9 +109,11 @@ fn pair(held: &mut [Change], identify: Identify<'_>) -> HashMap<usize, usize> {
     held.par_iter_mut().for_each(|change| {
         if let (None, Some((size, None))) = (&change.old, lone_file(change))
             && sizes.contains(&size)
-            && let Some(Item { what: What::File { id, .. }, .. }) = &mut change.new
+            && let Some(Item { what: What::File { id, .. }, metadata }) = &mut change.new
+            && let Some((content, sparse)) = identify(&change.path)
         {
-            *id = identify(&change.path);
+            *id = Some(content);
+            metadata.sparse = sparse && metadata.mtime.is_some();
         }
     });
     let mut pairs = HashMap::new();

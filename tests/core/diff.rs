@@ -1,0 +1,430 @@
+//! Whatever two trees hold, what differs between them leads from one to the
+//! other; and what cannot be compared is told.
+
+use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Mutex};
+
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
+use snap_core::{
+    base::{
+        id::{CommitId, TreeId},
+        kind::ErrorKind,
+        limits,
+        name::EntryName,
+        observe::{Note, Observer, Silent},
+    },
+    format::tree::{Entry, Kind, Metadata, split::FolderEncoder},
+    ops::{
+        diff::{
+            self, Change, Detail, DiffError, Folder, Item, Limit, New, Options, Outcome, Renames,
+            Status, What,
+        },
+        list::{self, Depth},
+    },
+    repo::Repo,
+};
+
+use crate::{
+    crafted::{Body, Claim, Crafted, blob, leaf, node, tree},
+    scratch::Scratch,
+    trees::{Named, made, make, mode, name},
+};
+
+type Tree = BTreeMap<Vec<u8>, Item>;
+
+/// Without what only one of two ways to look at an entry knows.
+fn plain(mut item: Item) -> Item {
+    if let What::Folder { id } = &mut item.what {
+        *id = None;
+    }
+    item
+}
+
+fn tree_of(repo: &Repo, id: CommitId) -> TreeId {
+    repo.store().commit(&id).unwrap().tree
+}
+
+fn items(repo: &Repo, tree: TreeId) -> Tree {
+    let mut items = Tree::new();
+    let mut each = |path: &[u8], entry: &Entry| {
+        items.insert(path.to_vec(), plain(entry.clone().into()));
+        Ok(())
+    };
+    list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut each).unwrap();
+    items
+}
+
+fn run(
+    repo: &Repo,
+    (old, new): (Option<TreeId>, &New),
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<(Vec<Change>, Outcome), DiffError> {
+    let mut changes = Vec::new();
+    let mut each = |change| {
+        changes.push(change);
+        Ok(())
+    };
+    let outcome = diff::run(repo.store(), (old, new), options, observer, &mut each)?;
+    Ok((changes, outcome))
+}
+
+fn all() -> Options {
+    Options { detail: Detail::All, ..Options::default() }
+}
+
+fn trees(repo: &Repo, old: TreeId, new: TreeId, options: &Options) -> Vec<Change> {
+    run(repo, (Some(old), &New::Tree(Some(new))), options, &Silent).unwrap().0
+}
+
+fn folder(path: PathBuf) -> New {
+    New::Folder(Folder { path, ignore: Default::default(), reproducible: false })
+}
+
+fn apply(mut tree: Tree, changes: &[Change]) -> Tree {
+    // What is gone first: a rename may take the place of what was renamed.
+    for change in changes {
+        let gone = change.old_path.as_ref().unwrap_or(&change.path);
+        if let Some(old) = &change.old {
+            assert_eq!(tree.remove(gone), Some(plain(old.clone())));
+        }
+    }
+    for change in changes {
+        if let Some(new) = &change.new {
+            assert_eq!(tree.insert(change.path.clone(), plain(new.clone())), None);
+        }
+    }
+    tree
+}
+
+/// A name with what it is before and after.
+type Twice = (Vec<u8>, Option<(u32, crate::trees::Made)>, Option<(u32, crate::trees::Made)>);
+
+fn twice() -> impl Strategy<Value = Twice> {
+    (name(), (mode(), made()), (mode(), made()), 0..6_u8).prop_map(
+        |(name, old, new, how)| match how {
+            0 => (name, None, Some(new)),
+            1 => (name, Some(old), None),
+            2 => (name, Some(old), Some(new)),
+            3 => (name, Some((old.0, old.1.clone())), Some((new.0, old.1))),
+            _ => (name, Some(old.clone()), Some(old)),
+        },
+    )
+}
+
+fn side(all: &[Twice], which: impl Fn(&Twice) -> &Option<(u32, crate::trees::Made)>) -> Vec<Named> {
+    let named = all
+        .iter()
+        .filter_map(|twice| which(twice).clone().map(|(mode, made)| (twice.0.clone(), mode, made)));
+    named.collect()
+}
+
+/// Makes the second tree of what is left of the first, so that some files stay
+/// what they are.
+fn turn(scratch: &Scratch, old: &[Named], new: &[Named]) {
+    let kept = scratch.path("kept");
+    for (at, (name, mode, made)) in old.iter().enumerate() {
+        let path = scratch.source().join(os(name));
+        let stays =
+            new.iter().any(|other| format!("{other:?}") == format!("{:?}", (name, mode, made)));
+        if fs_err::symlink_metadata(&path).is_err() || stays {
+            continue;
+        }
+        // Some come back under another name.
+        fs_err::create_dir_all(&kept).unwrap();
+        if at % 3 == 0 && path.is_file() && !path.is_symlink() {
+            let moved = scratch.source().join(format!("moved {at}"));
+            if fs_err::symlink_metadata(&moved).is_err() {
+                fs_err::rename(&path, moved).unwrap();
+                continue;
+            }
+        }
+        remove(&path);
+    }
+    make(&scratch.source(), new, &mut None);
+}
+
+fn os(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}
+
+fn remove(path: &std::path::Path) {
+    if path.is_dir() && !path.is_symlink() {
+        fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        fs_err::remove_dir_all(path).unwrap();
+    } else {
+        fs_err::remove_file(path).unwrap();
+    }
+}
+
+/// Without what a folder of the user's is not asked for: the ids of contents
+/// that surely differ, and their holes.
+fn as_seen_in_folder(mut changes: Vec<Change>, seen: &[Change]) -> Vec<Change> {
+    for (change, seen) in changes.iter_mut().zip(seen) {
+        for (side, seen) in [(&mut change.old, &seen.old), (&mut change.new, &seen.new)] {
+            let (Some(side), Some(seen)) = (side, seen) else { continue };
+            if let What::Folder { id } = &mut side.what {
+                *id = None;
+            }
+            if let (What::File { id, .. }, What::File { id: None, .. }) =
+                (&mut side.what, &seen.what)
+            {
+                *id = None;
+                side.metadata.sparse = seen.metadata.sparse;
+            }
+        }
+    }
+    changes
+}
+
+#[test]
+fn what_differs_leads_from_one_tree_to_the_other() {
+    let config =
+        ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
+    let run_all = TestRunner::new(config).run(&vec(twice(), 0..10), |all_names| {
+        let scratch = Scratch::new();
+        let (before, after) =
+            (side(&all_names, |twice| &twice.1), side(&all_names, |twice| &twice.2));
+        make(&scratch.source(), &before, &mut None);
+        let old = scratch.commit().id.unwrap();
+        turn(&scratch, &before, &after);
+        let repo = scratch.repo();
+        let old = tree_of(&repo, old);
+        let (in_folder, _) =
+            run(&repo, (Some(old), &folder(scratch.source())), &all(), &Silent).unwrap();
+
+        let new = tree_of(&repo, scratch.commit().id.unwrap());
+        let repo = scratch.repo();
+        for renames in [Renames::Find, Renames::Ignore] {
+            let options = Options { renames, ..all() };
+            let changes = trees(&repo, old, new, &options);
+            prop_assert_eq!(apply(items(&repo, old), &changes), items(&repo, new));
+            let back = trees(&repo, new, old, &options);
+            prop_assert_eq!(apply(items(&repo, new), &back), items(&repo, old));
+            let sound =
+                |change: &Change| change.old_path.is_none() || change.item().what.bytes() > 0;
+            prop_assert!(changes.iter().all(sound));
+        }
+        let changes = trees(&repo, old, new, &all());
+        prop_assert_eq!(
+            as_seen_in_folder(changes, &in_folder),
+            as_seen_in_folder(in_folder.clone(), &in_folder)
+        );
+        for tree in [old, new] {
+            prop_assert_eq!(trees(&repo, tree, tree, &all()), []);
+        }
+        let now = run(&repo, (Some(new), &folder(scratch.source())), &all(), &Silent).unwrap().0;
+        prop_assert_eq!(now, []);
+        Ok(())
+    });
+    run_all.unwrap();
+}
+
+#[test]
+fn the_folder_alone_is_all_new_and_an_empty_one_all_gone() {
+    let scratch = Scratch::new();
+    scratch.write("a/b/c", "deep");
+    scratch.write("d", "flat");
+    let id = scratch.commit().id.unwrap();
+    let repo = scratch.repo();
+    let (changes, outcome) =
+        run(&repo, (None, &folder(scratch.source())), &all(), &Silent).unwrap();
+    let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
+    assert_eq!(paths, ["a", "a/b", "a/b/c", "d"]);
+    assert_eq!((outcome.added, outcome.folders_added, outcome.bytes_added), (2, 2, 8));
+    let (gone, _) =
+        run(&repo, (Some(tree_of(&repo, id)), &New::Tree(None)), &all(), &Silent).unwrap();
+    assert!(gone.iter().all(|change| change.status() == Status::Removed));
+    assert_eq!(gone.len(), 4);
+}
+
+#[test]
+fn a_limit_leaves_everything_else_alone() {
+    let scratch = Scratch::new();
+    for name in ["a/one", "a/two", "ab", "b/deep/x"] {
+        scratch.write(name, name);
+    }
+    let old = scratch.commit().id.unwrap();
+    for name in ["a/one", "ab", "b/deep/x"] {
+        scratch.write(name, "another content");
+    }
+    fs_err::remove_file(scratch.source().join("a/two")).unwrap();
+    let new = scratch.commit().id.unwrap();
+    let repo = scratch.repo();
+    let (old, new) = (tree_of(&repo, old), tree_of(&repo, new));
+    for (limit, expected) in [
+        (&["a"][..], &["a/one", "a/two"][..]),
+        (&["b/deep/x", "ab"], &["ab", "b/deep/x"]),
+        (&["a/two"], &["a/two"]),
+        (&["nothing"], &[]),
+    ] {
+        let limit = Limit::to(limit.iter().map(|path| path.as_bytes().to_vec()).collect());
+        let options = Options { limit, ..Options::default() };
+        for new in [New::Tree(Some(new)), folder(scratch.source())] {
+            let (changes, _) = run(&repo, (Some(old), &new), &options, &Silent).unwrap();
+            let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
+            assert_eq!(paths, expected);
+        }
+    }
+}
+
+/// A folder of so many files, with other content for some; only what `keep`
+/// says of its nodes is stored.
+fn large(changed: &[usize], keep: &mut dyn FnMut(TreeId) -> bool) -> (TreeId, Vec<Claim>) {
+    let mut claims = Vec::new();
+    let mut encoder = FolderEncoder::new();
+    let mut put = |id: TreeId, bytes: Vec<u8>| {
+        if keep(id) {
+            claims.push(tree(bytes).1);
+        }
+        Ok::<_, std::convert::Infallible>(())
+    };
+    for number in 0..50_000 {
+        let content = blob(if changed.contains(&number) { b"changed" } else { b"content" });
+        let id = snap_core::base::id::BlobId::from_object(content.0);
+        let entry = Entry {
+            name: EntryName::new(format!("{number:06}").as_bytes()).unwrap(),
+            kind: Kind::File { size: 7, id },
+            metadata: Metadata { mode: 0o644, ..Metadata::default() },
+        };
+        encoder.push(entry, &Default::default(), &mut put).unwrap();
+    }
+    let id = encoder.finish(&mut put).unwrap().id;
+    (id, claims)
+}
+
+#[test]
+fn equal_nodes_of_a_large_directory_are_not_opened() {
+    let mut seen = std::collections::HashSet::new();
+    let (old, _) = large(&[], &mut |id| seen.insert(id));
+    let mut common = std::collections::HashSet::new();
+    let (new, changed) = large(&[0, 30_000], &mut |id| match seen.contains(&id) {
+        true => !common.insert(id),
+        false => true,
+    });
+    assert!(common.len() > 5);
+    let (_, kept) = large(&[], &mut |id| !common.contains(&id));
+    let crafted = Crafted::of(&[changed, kept].concat());
+    let repo = crafted.repo();
+    let changes = trees(&repo, old, new, &Options::default());
+    let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
+    assert_eq!(paths, ["000000", "030000"]);
+    // All is read where all is different: some of it is not there.
+    let error =
+        run(&repo, (None, &New::Tree(Some(new))), &Options::default(), &Silent).unwrap_err();
+    assert!(matches!(&error, DiffError::Tree { path, .. } if path == "."), "{error}");
+}
+
+#[test]
+fn trees_that_no_writer_makes_are_refused() {
+    let id = snap_core::base::id::BlobId::of(b"x");
+    let (inner, inner_claim) = tree(leaf(&[(b"a", Body::File(id, 1))]));
+    let (wrong, wrong_claim) = tree(node(1, &[(b"b".to_vec(), inner), (b"c".to_vec(), inner)]));
+    let (top, top_claim) = tree(leaf(&[(b"folder", Body::Folder(wrong))]));
+    let crafted = Crafted::of(&[inner_claim, wrong_claim, top_claim]);
+    let error = run(&crafted.repo(), (None, &New::Tree(Some(top))), &all(), &Silent).unwrap_err();
+    assert!(matches!(&error, DiffError::Levels { path } if path == "folder"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+
+    // One folder in another, and so on without end, if nobody counts.
+    let mut claims = Vec::new();
+    let (mut below, claim) = tree(leaf(&[]));
+    claims.push(claim);
+    for _ in 0..limits::DEPTH + 2 {
+        let (id, claim) = tree(leaf(&[(b"d", Body::Folder(below))]));
+        claims.push(claim);
+        below = id;
+    }
+    let crafted = Crafted::of(&claims);
+    let deep = run(&crafted.repo(), (None, &New::Tree(Some(below))), &all(), &Silent).unwrap_err();
+    assert!(matches!(deep, DiffError::TooDeep { .. }), "{deep}");
+}
+
+/// Keeps what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Observer for Told {
+    fn note(&self, note: Note<'_>) {
+        self.0.lock().unwrap().push(format!("{note:?}"));
+    }
+}
+
+#[test]
+fn too_many_files_that_come_and_go_are_not_paired() {
+    let many = limits::RENAME_CANDIDATES / 2 + 1;
+    let one = |from: usize| {
+        let id = snap_core::base::id::BlobId::of(b"content");
+        let mut encoder = FolderEncoder::new();
+        let mut claims = Vec::new();
+        let mut put = |_, bytes: Vec<u8>| {
+            claims.push(tree(bytes).1);
+            Ok::<_, std::convert::Infallible>(())
+        };
+        for number in from..from + many {
+            let entry = Entry {
+                name: EntryName::new(format!("{number:06}").as_bytes()).unwrap(),
+                kind: Kind::File { size: 7, id },
+                metadata: Metadata { mode: 0o644, ..Metadata::default() },
+            };
+            encoder.push(entry, &Default::default(), &mut put).unwrap();
+        }
+        let id = encoder.finish(&mut put).unwrap().id;
+        (id, claims)
+    };
+    let (old, new) = (one(0), one(many));
+    let crafted = Crafted::of(&[old.1, new.1].concat());
+    let told = Told::default();
+    let sides = (Some(old.0), &New::Tree(Some(new.0)));
+    let (changes, outcome) = run(&crafted.repo(), sides, &Options::default(), &told).unwrap();
+    assert_eq!((changes.len(), outcome.renamed), (2 * many, 0));
+    let told = told.0.into_inner().unwrap();
+    assert_eq!(told, [format!("RenamesGivenUp {{ limit: {} }}", limits::RENAME_CANDIDATES)]);
+}
+
+#[test]
+fn a_large_folder_is_compared_as_it_is_handed_out() {
+    let scratch = Scratch::new();
+    for number in 0..5000 {
+        scratch.write(&format!("large/{number:04}"), format!("{number}"));
+        if number % 1000 == 0 {
+            scratch.write(&format!("large/{number:04}.d/file"), "x");
+        }
+    }
+    let id = scratch.commit().id.unwrap();
+    let repo = scratch.repo();
+    let old = tree_of(&repo, id);
+    scratch.write("large/0007", "seven");
+    scratch.write("large/2000.d/file", "other");
+    let (changes, _) =
+        run(&repo, (Some(old), &folder(scratch.source())), &Options::default(), &Silent).unwrap();
+    let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
+    assert_eq!(paths, ["large/0007", "large/2000.d/file"]);
+}
+
+#[test]
+fn an_error_of_the_receiver_and_a_wish_to_stop_end_it() {
+    let scratch = Scratch::new();
+    for number in 0..300 {
+        scratch.write(&format!("{}/{number}", number % 20), "x");
+    }
+    let repo = scratch.repo();
+    let mut seen = 0;
+    let mut each = |_| {
+        seen += 1;
+        if seen == 10 { Err(std::io::Error::other("full").into()) } else { Ok(()) }
+    };
+    let result =
+        diff::run(repo.store(), (None, &folder(scratch.source())), &all(), &Silent, &mut each);
+    // Changes that may be renames are held back to the end.
+    assert!(matches!(result, Err(DiffError::Output(_))));
+    assert_eq!(seen, 10);
+
+    struct Stop;
+    impl Observer for Stop {
+        fn cancelled(&self) -> bool {
+            true
+        }
+    }
+    let result = run(&repo, (None, &folder(scratch.source())), &all(), &Stop);
+    assert!(matches!(result, Err(DiffError::Interrupted)));
+}
