@@ -58,11 +58,12 @@ pub(crate) fn shown(ui: &Ui, path: &[u8]) -> Vec<u8> {
 }
 
 /// A path for a header that `patch` and git read: in quotes, with escapes,
-/// where it has bytes that would mislead them or a terminal.
+/// where it has bytes that would mislead them or a terminal. A blank misleads
+/// `patch`.
 pub(crate) fn quoted(side: &str, path: &[u8]) -> String {
     let whole = [side.as_bytes(), path].concat();
     match std::str::from_utf8(&whole) {
-        Ok(plain) if text::line(&whole) == plain && !plain.contains(['"', '\\']) => {
+        Ok(plain) if text::line(&whole) == plain && !plain.contains(['"', '\\', ' ']) => {
             plain.to_owned()
         }
         _ => {
@@ -106,7 +107,8 @@ mod tests {
 
     #[test]
     fn paths_in_headers_are_quoted_as_git_does() {
-        assert_eq!(quoted("a/", "dir/naïve file".as_bytes()), "a/dir/naïve file");
+        assert_eq!(quoted("a/", "dir/naïve-file".as_bytes()), "a/dir/naïve-file");
+        assert_eq!(quoted("a/", "naïve file".as_bytes()), r#""a/na\303\257ve file""#);
         assert_eq!(quoted("b/", b"a\nb\"c\\"), r#""b/a\nb\"c\\""#);
         assert_eq!(quoted("", b"\xff\x1b[m"), r#""\377\033[m""#);
         assert_eq!(quoted("", "a\u{202e}b".as_bytes()), r#""a\342\200\256b""#);

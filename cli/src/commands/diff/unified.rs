@@ -159,10 +159,8 @@ impl Unified<'_> {
         if hunks.is_empty() {
             return Ok(());
         }
-        // A tab ends a name with a space in it, for `patch`.
-        let tab = |name: &str| if name.contains(' ') && !name.starts_with('"') { "\t" } else { "" };
-        self.line(out, &format!("--- {a}{}", tab(a)))?;
-        self.line(out, &format!("+++ {b}{}", tab(b)))?;
+        self.line(out, &format!("--- {a}"))?;
+        self.line(out, &format!("+++ {b}"))?;
         for hunk in &hunks {
             let place = format!("@@ -{} +{} @@", range(&hunk.old), range(&hunk.new));
             writeln!(out, "{}", self.ui.paint().place(&place))?;

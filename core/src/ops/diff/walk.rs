@@ -3,9 +3,10 @@
 //! Folders wait on a stack with the one that comes next on top. Threads take
 //! them from there, compare them and keep what comes of it. The thread that
 //! hands it out goes through the folders in order: it takes what is ready,
-//! waits for what a thread is at, and compares what nobody has begun with
-//! itself. So it never waits for somebody who waits for it, and the threads can
-//! be stopped when they are [`limits::DIFF_AHEAD`] results ahead.
+//! compares what nobody has begun with itself, and works on another folder
+//! while a thread is at the one it wants. So it never waits for somebody who
+//! waits for it, and the threads can be stopped when they are
+//! [`limits::DIFF_AHEAD`] results ahead.
 
 use std::{
     collections::VecDeque,
@@ -113,6 +114,26 @@ impl Drop for Unfinished<'_, '_> {
     }
 }
 
+impl<'a> Task<'a> {
+    /// What came of it, if that is known.
+    fn take(&self) -> Option<Result<Events<'a>, DiffError>> {
+        let mut state = lock(&self.state);
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(result) => Some(result),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let done = |state: &mut State<'_>| matches!(state, State::Taken);
+        let waited = self.done.wait_while(lock(&self.state), done);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
 impl<'a> Walk<'a> {
     /// What a helper does until there is nothing left.
     fn help(&self) {
@@ -177,13 +198,20 @@ impl<'a> Walk<'a> {
             queue.stack.pop_if(|top| Arc::ptr_eq(top, task));
         }
         self.work_on(task);
-        let mut state = lock(&task.state);
         loop {
-            match std::mem::replace(&mut *state, State::Taken) {
-                State::Done(result) => return result,
-                other => *state = other,
+            if let Some(result) = task.take() {
+                return result;
             }
-            state = task.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            // Somebody is at it: another one can be done meanwhile.
+            let other = {
+                let mut queue = lock(&self.queue);
+                let may_go_on = queue.ahead < limits::DIFF_AHEAD;
+                queue.stack.pop_if(|_| may_go_on)
+            };
+            match other {
+                Some(other) => self.work_on(&other),
+                None => task.wait(),
+            }
         }
     }
 

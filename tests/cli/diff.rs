@@ -1,0 +1,416 @@
+//! `snap diff`: two snapshots, and one with what is there.
+
+use std::{os::unix::fs::symlink, process::Stdio};
+
+use crate::env::TestEnv;
+
+/// A commit, and a folder in which something of each kind has changed since.
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("notes.txt", "one\ntwo\nthree\n");
+    env.write("run.sh", "#!/bin/sh\n");
+    env.write("image", b"a\0b");
+    env.write("old name", "the same content\n");
+    env.write("gone/deep/file", "bye\n");
+    symlink("notes.txt", env.path("link")).unwrap();
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("notes.txt", "one\n2\nthree\nfour");
+    env.mode("run.sh", 0o755);
+    env.write("image", b"a\0bc");
+    fs_err::rename(env.path("old name"), env.path("new name")).unwrap();
+    fs_err::remove_dir_all(env.path("gone")).unwrap();
+    fs_err::remove_file(env.path("link")).unwrap();
+    symlink("run.sh", env.path("link")).unwrap();
+    env.write("fresh/file", "hello\n");
+    fs_err::create_dir(env.path("empty")).unwrap();
+    env.mode("empty", 0o755);
+    env
+}
+
+#[test]
+fn the_last_commit_is_compared_with_what_is_there() {
+    insta::assert_snapshot!(env().snap(["diff"]), @r#"
+    exit: 0
+    --- stdout ---
+    new folder empty
+    diff --git a/fresh/file b/fresh/file
+    new file mode 100644
+    index [SHORT ID]..[SHORT ID]
+    --- /dev/null
+    +++ b/fresh/file
+    @@ -0,0 +1 @@
+    +hello
+    diff --git a/gone/deep/file b/gone/deep/file
+    deleted file mode 100644
+    index [SHORT ID]..[SHORT ID]
+    --- a/gone/deep/file
+    +++ /dev/null
+    @@ -1 +0,0 @@
+    -bye
+    diff --git a/image b/image
+    index [SHORT ID]..[SHORT ID] 100644
+    Binary files a/image and b/image differ
+    diff --git a/link b/link
+    index [SHORT ID]..[SHORT ID] 120000
+    --- a/link
+    +++ b/link
+    @@ -1 +1 @@
+    -notes.txt
+    \ No newline at end of file
+    +run.sh
+    \ No newline at end of file
+    diff --git "a/old name" "b/new name"
+    similarity index 100%
+    rename from "old name"
+    rename to "new name"
+    diff --git a/notes.txt b/notes.txt
+    index [SHORT ID]..[SHORT ID] 100644
+    --- a/notes.txt
+    +++ b/notes.txt
+    @@ -1,3 +1,4 @@
+     one
+    -two
+    +2
+     three
+    +four
+    \ No newline at end of file
+    diff --git a/run.sh b/run.sh
+    old mode 100644
+    new mode 100755
+    "#);
+}
+
+#[test]
+fn a_line_for_each_file_sums_up() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["diff", "--stat"]), @r"
+    exit: 0
+    --- stdout ---
+     empty/               | new folder
+     fresh/file           |   1 +
+     gone/deep/file       |   1 -
+     image                | Bin 3 B -> 4 B
+     link                 |   2 +-
+     old name => new name |   0
+     notes.txt            |   3 ++-
+     run.sh               | mode 0644 => 0755
+     8 files changed, 4 insertions(+), 3 deletions(-)
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "--name-status"]), @r"
+    exit: 0
+    --- stdout ---
+    A	empty/
+    A	fresh/file
+    D	gone/deep/file
+    M	image
+    M	link
+    R	old name	new name
+    M	notes.txt
+    M	run.sh
+    ");
+    let names = env.snap(["diff", "--name-only", "-z"]).succeeds().stdout;
+    assert!(names.starts_with("empty/\0fresh/file\0"), "{names}");
+}
+
+#[test]
+fn two_commits_differ_as_the_folder_did() {
+    let env = env();
+    let forms = [&["diff"][..], &["diff", "--stat"], &["diff", "--name-status"]];
+    let before = forms.map(|form| env.snap(form).succeeds().stdout);
+    env.snap(["commit", "-q"]).succeeds();
+    for (form, before) in forms.iter().zip(before) {
+        let between = [form, &["HEAD~1", "HEAD"][..]].concat();
+        assert_eq!(env.snap(between).succeeds().stdout, before);
+        assert_eq!(env.snap(*form).succeeds().stdout, "");
+        assert_eq!(env.snap([form, &["HEAD~1"][..]].concat()).succeeds().stdout, before);
+    }
+    assert_eq!(env.snap(["diff", "--exit-code"]).code, Some(0));
+    assert_eq!(env.snap(["diff", "--exit-code", "--name-only", "HEAD~1"]).code, Some(1));
+    // The other way round everything is the other way round.
+    let back = env.snap(["diff", "--name-status", "HEAD", "HEAD~1"]).succeeds().stdout;
+    assert!(
+        back.contains("R\tnew name\told name\n") && back.contains("A\tgone/deep/file\n"),
+        "{back}"
+    );
+}
+
+#[test]
+fn records_say_what_both_sides_are() {
+    let env = env();
+    let records = env.snap(["--json", "diff", "--stat"]).succeeds().json();
+    let (summary, changes) = records.split_last().unwrap();
+    let named = |path: &str| changes.iter().find(|change| change["path"] == path).unwrap();
+    assert!(records.iter().all(|record| record["version"] == 1));
+    let notes = named("notes.txt");
+    assert_eq!(
+        (&notes["status"], &notes["differences"]),
+        (&"modified".into(), &["content"][..].into())
+    );
+    assert_eq!((&notes["lines_added"], &notes["lines_removed"]), (&2.into(), &1.into()));
+    assert_eq!((&notes["old"]["size"], &notes["new"]["size"]), (&14.into(), &16.into()));
+    assert_eq!(named("image")["binary"], true);
+    assert_eq!(named("new name")["old_path"], "old name");
+    assert_eq!(named("run.sh")["differences"], serde_json::json!(["mode"]));
+    assert_eq!(named("link")["new"]["target"], "run.sh");
+    assert_eq!(
+        (&named("gone")["old"]["kind"], &named("gone")["new"]),
+        (&"folder".into(), &().into())
+    );
+    insta::assert_snapshot!(summary, @r#"
+    {"version":1,"type":"summary","added":1,"removed":1,"modified":3,"metadata":1,"kind":0,"renamed":1,"folders_added":2,"folders_removed":2,"bytes_added":9,"bytes_removed":4,"skipped":0,"lines_added":4,"lines_removed":3}
+    "#);
+}
+
+#[test]
+fn paths_limit_what_is_compared() {
+    let env = env();
+    let names = |dir: &str, args: &[&str]| {
+        env.snap_in(dir, [&["diff", "--name-only"], args].concat()).succeeds().stdout
+    };
+    assert_eq!(names("", &["--", "fresh", "gone"]), "fresh/file\ngone/deep/file\n");
+    assert_eq!(names("", &["HEAD:gone"]), "gone/deep/file\n");
+    // Also without dashes, where it is no revision, and from further down.
+    assert_eq!(names("", &["fresh"]), "fresh/file\n");
+    assert_eq!(names("fresh", &["--", "file", "../gone"]), "fresh/file\ngone/deep/file\n");
+    assert_eq!(names("fresh", &["--", env.path("run.sh").to_str().unwrap()]), "run.sh\n");
+    insta::assert_snapshot!(env.snap(["diff", "--", "nowhere"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `nowhere` on either side
+    hint: paths are relative to the folder you stand in
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "--", "../other"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `../other` is not in the folder that is compared
+    hint: name a path in it; --folder names another folder
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "HEAD"]), @r"
+    exit: 2
+    --- stderr ---
+    error: at most two commits can be compared
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD:nowhere"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `nowhere` in the snapshot
+    hint: `snap ls -R REV` lists what is in a snapshot
+    ");
+}
+
+#[test]
+fn folders_and_files_inside_snapshots_are_compared_with_each_other() {
+    let env = TestEnv::new();
+    env.write("a/x", "1\n");
+    env.write("a/same", "same\n");
+    env.write("b/x", "2\n");
+    env.write("b/same", "same\n");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("a/x", "3\n");
+    env.snap(["commit", "-q"]).succeeds();
+    insta::assert_snapshot!(env.snap(["diff", "--name-status", "HEAD~1:a", "HEAD:a"]), @r"
+    exit: 0
+    --- stdout ---
+    M	a/x
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "--name-status", "HEAD:a", "HEAD:b"]), @r"
+    exit: 0
+    --- stdout ---
+    M	x
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD:a/x", "HEAD:b/x"]), @r"
+    exit: 0
+    --- stdout ---
+    diff --git a/a/x b/b/x
+    rename from a/x
+    rename to b/x
+    index [SHORT ID]..[SHORT ID] 100644
+    --- a/a/x
+    +++ b/b/x
+    @@ -1 +1 @@
+    -3
+    +2
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD:a", "HEAD:b/x"]), @r"
+    exit: 2
+    --- stderr ---
+    error: a folder cannot be compared with a file
+    ");
+}
+
+#[test]
+fn patch_and_git_make_one_tree_of_the_other() {
+    let env = env();
+    env.write("dir with space/naïve \"name\"", "1\n2\n3\n");
+    env.write("kind", "a file\n");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("dir with space/naïve \"name\"", "1\n2\n3\n4\n");
+    env.write("long", (0..100).map(|n| format!("{n}\n")).collect::<String>());
+    fs_err::rename(env.path("new name"), env.path("fresh/moved")).unwrap();
+    fs_err::remove_file(env.path("link")).unwrap();
+    symlink("long", env.path("link")).unwrap();
+    fs_err::remove_file(env.path("fresh/file")).unwrap();
+    env.mode("run.sh", 0o644);
+    env.snap(["commit", "-q"]).succeeds();
+    let patch = env.snap(["diff", "HEAD~1", "HEAD"]).succeeds().stdout;
+    for tool in [&["patch", "-p1", "-s"][..], &["git", "apply", "-p1"]] {
+        let target = env.path(format!(".snap/{}", tool[0]));
+        let target = target.to_str().unwrap();
+        env.snap(["restore", "-q", "HEAD~1", target]).succeeds();
+        let mut command = std::process::Command::new(tool[0]);
+        command.args(&tool[1..]).current_dir(target).stdin(Stdio::piped());
+        let Ok(mut child) = command.env("GIT_CEILING_DIRECTORIES", target).spawn() else {
+            continue;
+        };
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), patch.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{tool:?}\n{patch}");
+        let left = env.snap(["diff", "--exit-code", "--folder", target, "HEAD"]);
+        assert_eq!((left.code, &*left.stdout), (Some(0), ""), "{tool:?}");
+    }
+}
+
+#[test]
+fn times_and_links_count_only_for_those_who_ask() {
+    let env = TestEnv::new();
+    env.write("file", "content");
+    env.snap(["commit", "-q"]).succeeds();
+    let touched = fs_err::File::options().write(true).open(env.path("file")).unwrap();
+    let then = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    touched.file().set_modified(then).unwrap();
+    fs_err::hard_link(env.path("file"), env.path("another")).unwrap();
+    assert_eq!(env.snap(["diff", "--name-status"]).succeeds().stdout, "A\tanother\n");
+    let told = env.snap(["diff", "--metadata", "--stat"]).succeeds().stdout;
+    assert!(
+        told.contains("mtime ") && told.contains(" => 2001-09-09T01:46:40Z, link (none) => "),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_reproducible_commit_is_compared_by_what_it_keeps() {
+    let env = env();
+    env.snap(["commit", "-q", "--reproducible"]).succeeds();
+    assert_eq!(env.snap(["diff", "--exit-code", "--metadata"]).succeeds().stdout, "");
+}
+
+#[test]
+fn large_and_odd_contents_are_said_to_differ() {
+    let env = TestEnv::new();
+    env.write("large", "x\n".repeat(5 << 20));
+    env.write("latin", b"caf\xe9\n");
+    env.write("no end", "a");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("large", "y\n".repeat(5 << 20));
+    env.write("latin", b"caf\xe8\n");
+    env.write("no end", "a\n");
+    insta::assert_snapshot!(env.snap(["diff"]), @r#"
+    exit: 0
+    --- stdout ---
+    diff --git a/large b/large
+    index [SHORT ID]..[SHORT ID] 100644
+    Large files a/large and b/large differ
+    diff --git a/latin b/latin
+    index [SHORT ID]..[SHORT ID] 100644
+    --- a/latin
+    +++ b/latin
+    @@ -1 +1 @@
+    -caf�
+    +caf�
+    diff --git "a/no end" "b/no end"
+    index [SHORT ID]..[SHORT ID] 100644
+    --- "a/no end"
+    +++ "b/no end"
+    @@ -1 +1 @@
+    -a
+    \ No newline at end of file
+    +a
+    "#);
+    insta::assert_snapshot!(env.snap(["diff", "--stat"]), @r"
+    exit: 0
+    --- stdout ---
+     large  | Bin 10.0 MiB -> 10.0 MiB
+     latin  |   2 +-
+     no end |   2 +-
+     3 files changed, 2 insertions(+), 2 deletions(-)
+    ");
+}
+
+#[test]
+fn lines_around_changes_are_as_many_as_wanted() {
+    let env = TestEnv::new();
+    let lines = |change: &[u32]| {
+        let line =
+            |n| if change.contains(&n) { format!("line {n}!\n") } else { format!("line {n}\n") };
+        (0..30).map(line).collect::<String>()
+    };
+    env.write("file", lines(&[]));
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("file", lines(&[5, 20]));
+    insta::assert_snapshot!(env.snap(["diff", "-U", "1"]), @r"
+    exit: 0
+    --- stdout ---
+    diff --git a/file b/file
+    index [SHORT ID]..[SHORT ID] 100644
+    --- a/file
+    +++ b/file
+    @@ -5,3 +5,3 @@
+     line 4
+    -line 5
+    +line 5!
+     line 6
+    @@ -20,3 +20,3 @@
+     line 19
+    -line 20
+    +line 20!
+     line 21
+    ");
+    let none = env.snap(["diff", "-U0"]).succeeds().stdout;
+    assert_eq!(none.matches("\n@@").count(), 2, "{none}");
+    let all = env.snap(["diff", "-U", "100"]).succeeds().stdout;
+    assert_eq!(all.matches("\n@@").count(), 1, "{all}");
+}
+
+#[test]
+fn hostile_names_cannot_steer_a_terminal_nor_lead_patch_astray() {
+    let env = TestEnv::new();
+    let name = |bytes: &[u8]| {
+        env.path(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
+    };
+    env.snap(["init"]).succeeds();
+    fs_err::write(name(b"a\nb\x1b[31m\xff"), "x\n").unwrap();
+    let diff = env.snap(["diff"]).succeeds().stdout;
+    assert!(diff.contains(r#"diff --git "a/a\nb\033[31m\377" "b/a\nb\033[31m\377""#), "{diff}");
+    let record = &env.snap(["--json", "diff"]).succeeds().json()[0];
+    assert_eq!(record["path_hex"], "610a621b5b33316dff");
+}
+
+#[test]
+fn colours_are_those_of_git() {
+    let env = env();
+    let painted = env.snap(["--color", "always", "diff", "--", "notes.txt"]).succeeds().stdout;
+    for part in ["\x1b[1mdiff --git", "\x1b[36m@@ -1,3 +1,4 @@", "\x1b[31m-two", "\x1b[32m+four"] {
+        assert!(painted.contains(part), "{painted}");
+    }
+}
+
+#[test]
+fn a_store_without_a_commit_and_a_reader_that_goes_away() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    assert_eq!(env.snap(["diff"]).succeeds().stdout, "");
+    env.write("many", "line\n".repeat(100_000));
+    let mut diff = env.command("").arg("diff").stdout(Stdio::piped()).spawn().unwrap();
+    drop(diff.stdout.take());
+    assert!(diff.wait().unwrap().success());
+    insta::assert_snapshot!(env.snap(["diff", "HEAD"]), @r"
+    exit: 1
+    --- stderr ---
+    error: branch `main` has no commit yet
+    hint: `snap commit` makes the first one
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "-z"]), @r"
+    exit: 2
+    --- stderr ---
+    error: -z goes with --name-only or --name-status
+    ");
+}

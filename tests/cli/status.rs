@@ -1,0 +1,216 @@
+//! `snap status`: what changed since the last commit.
+
+use std::os::unix::{fs::chown, process::CommandExt};
+
+use crate::env::TestEnv;
+
+const NOBODY: u32 = 65_534;
+
+fn env() -> TestEnv {
+    let mut env = TestEnv::new();
+    env.set("SNAP_TIME", "2026-11-21T05:30:00Z");
+    env.write("changed", "before");
+    env.write("shrunk", "before and after");
+    env.write("run.sh", "#!/bin/sh\n");
+    env.write("old", "the same content");
+    env.write("gone/a", "1");
+    env.write("gone/b/c", "22");
+    env.write("kind", "a file");
+    env.snap(["commit", "-q", "-m", "before the upgrade\nand more"]).succeeds();
+    env.set("SNAP_TIME", "2026-11-21T08:00:00Z");
+    env
+}
+
+/// Changes something of each kind.
+fn change(env: &TestEnv) {
+    env.write("changed", "and now");
+    env.write("shrunk", "less");
+    env.mode("run.sh", 0o755);
+    fs_err::rename(env.path("old"), env.path("new name")).unwrap();
+    fs_err::remove_dir_all(env.path("gone")).unwrap();
+    fs_err::remove_file(env.path("kind")).unwrap();
+    std::os::unix::fs::symlink("changed", env.path("kind")).unwrap();
+    env.write("fresh/a", "1");
+    env.write("fresh/b/c", "333");
+    env.write("top", "new");
+}
+
+#[test]
+fn what_changed_is_listed_and_summed_up() {
+    let env = env();
+    insta::assert_snapshot!(env.snap(["status"]), @r"
+    exit: 0
+    --- stdout ---
+    On branch main
+    Last commit [SHORT ID], 2 hours ago: before the upgrade
+
+    Nothing changed since 2026-11-21 05:30:00 +00:00
+    ");
+    change(&env);
+    insta::assert_snapshot!(env.snap(["status"]), @r"
+    exit: 0
+    --- stdout ---
+    On branch main
+    Last commit [SHORT ID], 2 hours ago: before the upgrade
+
+      changed  changed (7 B, +1 B)
+      renamed  gone/a => fresh/a
+      new      fresh/ (1 file, 3 B)
+      removed  gone/ (1 file, 2 B)
+      kind     kind (file => symlink)
+      renamed  old => new name
+      metadata run.sh (mode 0644 => 0755)
+      changed  shrunk (4 B, -12 B)
+      new      top (3 B)
+
+    2 new, 2 changed, 1 removed, 2 renamed, 1 of another kind, 1 with other metadata; 7 B added, 20 B removed
+    ");
+    insta::assert_snapshot!(env.snap(["status", "-s"]), @r"
+    exit: 0
+    --- stdout ---
+    M changed
+    R gone/a => fresh/a
+    A fresh/
+    D gone/
+    T kind
+    R old => new name
+    M run.sh
+    M shrunk
+    A top
+    ");
+    insta::assert_snapshot!(env.snap(["status", "-s", "--all", "fresh", "gone"]), @r"
+    exit: 0
+    --- stdout ---
+    A fresh/
+    R gone/a => fresh/a
+    A fresh/b/
+    A fresh/b/c
+    D gone/
+    D gone/b/
+    D gone/b/c
+    ");
+}
+
+#[test]
+fn records_begin_with_where_one_stands() {
+    let env = env();
+    change(&env);
+    let records = env.snap(["--json", "status"]).succeeds().json();
+    assert_eq!((&records[0]["type"], &records[0]["branch"]), (&"status".into(), &"main".into()));
+    assert_eq!(records[0]["commit"]["message"], "before the upgrade\nand more");
+    assert_eq!(records.last().unwrap()["type"], "summary");
+    assert_eq!(records.last().unwrap()["renamed"], 2);
+    let kinds = records[1..records.len() - 1].iter().all(|record| record["type"] == "change");
+    assert!(kinds && records.iter().all(|record| record["version"] == 1));
+}
+
+#[test]
+fn a_store_without_a_commit_lists_everything() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    insta::assert_snapshot!(env.snap(["status"]), @r"
+    exit: 0
+    --- stdout ---
+    On branch main
+    No commit yet
+
+    Nothing to commit
+    ");
+    env.write("file", "x");
+    insta::assert_snapshot!(env.snap(["status"]), @r"
+    exit: 0
+    --- stdout ---
+    On branch main
+    No commit yet
+
+      new      file (1 B)
+
+    1 new; 1 B added
+    ");
+}
+
+#[test]
+fn what_a_commit_leaves_out_is_left_out() {
+    let env = env();
+    env.write(".snapignore", "*.log\n");
+    env.write("a.log", "x");
+    env.write("b.tmp", "x");
+    env.snap(["config", "set", "commit.exclude", "['*.tmp']"]).succeeds();
+    assert_eq!(env.snap(["status", "-s"]).succeeds().stdout, "A .snapignore\n");
+    assert_eq!(env.snap(["status", "-s", "--exclude", ".snapignore"]).succeeds().stdout, "");
+}
+
+#[test]
+fn nothing_is_written_and_a_store_of_others_will_do() {
+    let env = env();
+    change(&env);
+    let listing = |env: &TestEnv| {
+        let files = walkdir(&env.path(".snap"));
+        files.iter().map(|path| (path.clone(), fs_err::read(path).unwrap())).collect::<Vec<_>>()
+    };
+    let before = listing(&env);
+    let expected = env.snap(["status"]).succeeds().stdout;
+    assert_eq!(listing(&env), before);
+    env.mode("", 0o755);
+    let mut command = env.command("");
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.arg("status").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+fn walkdir(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs_err::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walkdir(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_not_taken_for_removed() {
+    let env = env();
+    env.write("changed", "beFORE");
+    for path in ["", "changed", "gone", "gone/a", "gone/b"] {
+        if rustix::process::geteuid().is_root() {
+            chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    env.mode("changed", 0);
+    env.mode("gone/b", 0);
+    let mut command = env.command("");
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let output = command.args(["status", "-s"]).output().unwrap();
+    env.mode("gone/b", 0o755);
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(!stdout.contains("D "), "{stdout}");
+    assert!(stderr.contains("/changed: Permission denied"), "{stderr}");
+    assert!(stderr.contains("/gone/b: Permission denied"), "{stderr}");
+    assert!(stderr.contains("warning: 2 entries could not be read and compared"), "{stderr}");
+}
+
+#[test]
+fn a_damaged_store_is_said_so() {
+    let env = env();
+    let packs = env.path(".snap/objects");
+    for pack in fs_err::read_dir(packs).unwrap() {
+        let path = pack.unwrap().path();
+        let mut bytes = fs_err::read(&path).unwrap();
+        let len = bytes.len();
+        // Frames fill most of a small pack.
+        bytes[40..len / 2].fill(0);
+        fs_err::write(path, bytes).unwrap();
+    }
+    change(&env);
+    let said = env.snap(["status"]);
+    assert_eq!(said.code, Some(4), "{said}");
+    assert!(said.stderr.contains("hint: `snap verify"), "{said}");
+}
