@@ -4,6 +4,9 @@ use std::{os::unix::fs::symlink, process::Stdio};
 
 use crate::env::TestEnv;
 
+/// A user without rights, for tests that run as root.
+const NOBODY: u32 = 65_534;
+
 /// A commit, and a folder in which something of each kind has changed since.
 fn env() -> TestEnv {
     let env = TestEnv::new();
@@ -413,4 +416,43 @@ fn a_store_without_a_commit_and_a_reader_that_goes_away() {
     --- stderr ---
     error: -z goes with --name-only or --name-status
     ");
+}
+
+#[test]
+fn a_damaged_content_is_named_with_its_path() {
+    let env = env();
+    for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
+        let path = pack.unwrap().path();
+        let mut bytes = fs_err::read(&path).unwrap();
+        // The first frame holds contents.
+        bytes[40] ^= 1;
+        fs_err::write(path, bytes).unwrap();
+    }
+    assert_eq!(env.snap(["status"]).code, Some(0));
+    let said = env.snap(["diff", "--stat"]);
+    assert_eq!(said.code, Some(4), "{said}");
+    assert!(said.stderr.contains("error: cannot compare `gone/deep/file`\n"), "{said}");
+    assert!(said.stderr.contains("hint: `snap verify --data`"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_read_is_left_out_and_told() {
+    let env = TestEnv::new();
+    env.write("file", "before");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("file", "after that");
+    env.write("other", "x");
+    env.mode("file", 0);
+    let mut command = env.command("");
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(env.path("file"), Some(NOBODY), Some(NOBODY)).unwrap();
+        env.mode("", 0o755);
+        std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
+    }
+    let output = command.args(["diff", "--stat"]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("skipped file: Permission denied"), "{stderr}");
+    assert!(stderr.contains("warning: 1 entry could not be read and compared"), "{stderr}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("other | 1 +"));
 }

@@ -159,6 +159,28 @@ impl Decoder {
     }
 }
 
+impl Decoder {
+    /// Expands what zstd wrote into a buffer that may be used again.
+    ///
+    /// # Errors
+    /// As [`Decoder::decode`].
+    pub fn decode_into(
+        &mut self,
+        stored: &[u8],
+        raw_bytes: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        debug_assert!(raw_bytes <= limits::FRAME_RAW_BYTES);
+        raw.clear();
+        raw.reserve(raw_bytes);
+        self.context.decompress_to_buffer(stored, raw).map_err(CodecError::Expand)?;
+        match raw.len() {
+            actual if actual == raw_bytes => Ok(()),
+            actual => Err(CodecError::Length { expected: raw_bytes, actual }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

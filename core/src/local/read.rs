@@ -143,3 +143,40 @@ fn hash_content(
     }
     Ok((BlobId::from_bytes(*hasher.finalize().as_bytes()), size))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_hashed_as_it_is_and_not_as_it_was_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = fs_err::File::open(dir.path()).unwrap();
+        let name = OsStr::new("file");
+        for (before, after) in
+            [("short", "much longer"), ("much longer", "short"), ("same", "same")]
+        {
+            fs_err::write(dir.path().join(name), before).unwrap();
+            let stat = FileStat::of_name(folder.as_fd(), name).unwrap();
+            fs_err::write(dir.path().join(name), after).unwrap();
+            let hashed = hash_file(folder.as_fd(), name, &stat, &|| false).unwrap();
+            assert_eq!(hashed.id, BlobId::of(after.as_bytes()));
+            assert!(hashed.steady && hashed.stat.size == after.len() as u64);
+        }
+        let stopped = FileStat::of_name(folder.as_fd(), name)
+            .and_then(|stat| hash_file(folder.as_fd(), name, &stat, &|| true));
+        assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = fs_err::File::open(dir.path()).unwrap();
+        let name = OsStr::new("file");
+        fs_err::write(dir.path().join(name), "x").unwrap();
+        let stat = FileStat::of_name(folder.as_fd(), name).unwrap();
+        fs_err::remove_file(dir.path().join(name)).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join(name)).unwrap();
+        assert!(hash_file(folder.as_fd(), name, &stat, &|| false).is_err());
+    }
+}

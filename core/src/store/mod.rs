@@ -15,6 +15,7 @@ pub mod copy;
 mod entries;
 mod error;
 mod frame_cache;
+mod gather;
 mod incoming;
 mod lane;
 mod listing;

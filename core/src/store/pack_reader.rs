@@ -114,12 +114,27 @@ impl PackFile {
     /// # Errors
     /// [`StoreError::Frame`] when the checksum does not match.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
-        let mut stored = vec![0; frame.stored_bytes as usize];
-        self.read_at(&mut stored, frame.offset)?;
-        if pack::checksum(&stored) != frame.checksum {
+        let mut stored = Vec::new();
+        self.stored_into(frame, &mut stored)?;
+        Ok(stored)
+    }
+
+    /// The same, into a buffer that may be used again.
+    ///
+    /// # Errors
+    /// As [`PackFile::stored`].
+    pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
+        let bytes = frame.stored_bytes as usize;
+        if stored.capacity() < bytes {
+            // Zeros that nobody has to write.
+            *stored = vec![0; bytes];
+        }
+        stored.resize(bytes, 0);
+        self.read_at(stored, frame.offset)?;
+        if pack::checksum(stored) != frame.checksum {
             return Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset });
         }
-        Ok(stored)
+        Ok(())
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {

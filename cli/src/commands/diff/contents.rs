@@ -13,7 +13,7 @@ use snap_core::{
 use crate::commands::diff::{record::LinesJson, stat};
 
 /// So many changes are read at once, and about so many bytes.
-const CHANGES: usize = 256;
+const CHANGES: usize = 1024;
 const BYTES: u64 = 32 << 20;
 
 /// Fewer are not worth another thread.
@@ -59,6 +59,8 @@ impl Batch {
         observer: &dyn Observer,
     ) -> Vec<Read> {
         let mut changes = std::mem::take(self).changes;
+        reader.forget();
+        reader.read_ahead(changes.iter());
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = cores.min(8).min(changes.len().div_ceil(SHARE)).max(1);
         let share = changes.len().div_ceil(threads).max(1);

@@ -1,6 +1,7 @@
 //! The contents on both sides of a change, for comparing them line by line.
 
 use std::{
+    collections::HashMap,
     ffi::OsStr,
     fs::File,
     io::{self, Read},
@@ -8,19 +9,20 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    sync::{Mutex, PoisonError},
 };
 
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::{id::BlobId, observe::Observer},
+    base::{id::BlobId, limits, observe::Observer},
     local::{
         read::open_file,
         scan::{FileKind, FileStat},
     },
     ops::{
         cat::{self, CatError},
-        diff::{Item, New, What},
+        diff::{Change, Item, New, What},
     },
     store::Store,
 };
@@ -43,6 +45,8 @@ pub struct Reader<'a> {
     /// The folder that is the new side, if it is one.
     folder: Option<OwnedFd>,
     limit_bytes: u64,
+    /// What was read before it was asked for.
+    ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
 }
 
 impl<'a> Reader<'a> {
@@ -58,7 +62,34 @@ impl<'a> Reader<'a> {
                 Some(openat(rustix::fs::CWD, &folder.path, flags, Mode::empty())?)
             }
         };
-        Ok(Self { store, folder, limit_bytes })
+        Ok(Self { store, folder, limit_bytes, ahead: Mutex::default() })
+    }
+
+    /// Reads small contents of these changes at once, which takes less than
+    /// one after the other when they lie together; they are kept until they
+    /// are asked for.
+    pub fn read_ahead<'c>(&self, changes: impl Iterator<Item = &'c Change>) {
+        let mut ids = Vec::new();
+        for change in changes.filter(|change| {
+            change.old.is_none() || change.new.is_none() || change.differences().content
+        }) {
+            let new = if self.folder.is_some() { None } else { change.new.as_ref() };
+            for item in [change.old.as_ref(), new].into_iter().flatten() {
+                if let What::File { size, id: Some(id) } = item.what
+                    && size <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
+                {
+                    ids.push(id);
+                }
+            }
+        }
+        self.store.gather(&ids, &|id, content| {
+            self.ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(id, content);
+        });
+    }
+
+    /// Forgets what was read and not asked for.
+    pub fn forget(&self) {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// The old content of a change.
@@ -96,6 +127,10 @@ impl<'a> Reader<'a> {
     fn stored(&self, id: &BlobId, size: u64, observer: &dyn Observer) -> Result<Content, CatError> {
         if size > self.limit_bytes {
             return Ok(Content::TooLarge);
+        }
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        if let Some(bytes) = ahead {
+            return Ok(Content::Bytes(bytes));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         cat::run(self.store, id, &mut bytes, observer)?;
