@@ -193,6 +193,27 @@ fn paths_limit_what_is_compared() {
     --- stderr ---
     error: at most two commits can be compared
     ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "--exclude", "*"]), @r"
+    exit: 2
+    --- stderr ---
+    error: of two commits nothing can be left out; name paths instead
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "--folder", "."]), @r"
+    exit: 2
+    --- stderr ---
+    error: two commits are compared with each other, not with --folder
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD", "--", "a", "--stat"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `a` on either side
+    hint: paths are relative to the folder you stand in
+    ");
+    insta::assert_snapshot!(env.snap(["diff", "HEAD:run.sh", "--", "a"]), @r"
+    exit: 2
+    --- stderr ---
+    error: REV:PATH and further paths do not go together
+    ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD:nowhere"]), @r"
     exit: 1
     --- stderr ---

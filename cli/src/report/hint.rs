@@ -352,7 +352,7 @@ fn of_io(error: &io::Error) -> Option<String> {
             "the disk is full; make room and run the command again, nothing committed is lost"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "the disk is read-only; log, show, ls, cat, restore and verify work there all the same"
+            "the disk is read-only; log, show, ls, cat, diff, restore and verify work there all the same"
         }
         io::ErrorKind::PermissionDenied => "check whom it belongs to and its mode (`ls -ld`)",
         _ => return None,

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn ages_are_told_in_the_largest_unit_that_fits() {
-        let of = |secs| {
+        let of = |secs: i64| {
             ago(
                 Time { secs: 1_000_000_000 - secs, nanos: 0 },
                 Time { secs: 1_000_000_000, nanos: 0 },

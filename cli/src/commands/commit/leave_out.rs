@@ -7,7 +7,7 @@ use snap_core::{base::io::PathError, local::ignore, repo::Config};
 use crate::{config::Profile, report::CliError, ui::size};
 
 /// What is left out.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Leaving out")]
 pub(crate) struct LeaveOut {
     /// Pattern of what to leave out, as in .gitignore; may be repeated

@@ -83,6 +83,7 @@ pub(crate) struct DiffArgs {
 
     /// Lines to show around each change
     #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
+    #[arg(conflicts_with_all = ["stat", "name_only", "name_status", "json"])]
     unified: usize,
 
     /// Show differences in times, hard links and holes, too

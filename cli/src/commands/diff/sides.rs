@@ -81,6 +81,9 @@ pub(crate) fn sides(repo: &Repo, wanted: &Wanted<'_>, cx: &Context) -> Result<Si
         (Some(_), Some(_)) if wanted.folder.is_some() => {
             Err(CliError::Usage("two commits are compared with each other, not with --folder"))
         }
+        (Some(_), Some(_)) if *wanted.leave_out != LeaveOut::default() => {
+            Err(CliError::Usage("of two commits nothing can be left out; name paths instead"))
+        }
         (Some(old), Some(new)) if named_path => inside(repo, &old, &new),
         (Some(old), Some(new)) => {
             let path = commit::whole_folder(repo, cx);
