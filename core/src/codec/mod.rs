@@ -12,6 +12,7 @@
 
 use zstd::{
     bulk::{Compressor, Decompressor},
+    stream::raw::Operation,
     zstd_safe::CParameter,
 };
 
@@ -159,25 +160,47 @@ impl Decoder {
     }
 }
 
-impl Decoder {
-    /// Expands what zstd wrote into a buffer that may be used again.
+/// Expands the beginnings of frames with one context, into buffers that may be
+/// used again.
+pub struct StartDecoder {
+    context: zstd::stream::raw::Decoder<'static>,
+}
+
+impl StartDecoder {
+    /// Makes a context.
     ///
     /// # Errors
-    /// As [`Decoder::decode`].
-    pub fn decode_into(
+    /// [`CodecError::Expand`] when zstd refuses.
+    pub fn new() -> Result<Self, CodecError> {
+        Ok(Self { context: zstd::stream::raw::Decoder::new().map_err(CodecError::Expand)? })
+    }
+
+    /// Expands the first `bytes` of what zstd wrote as `stored` into the first
+    /// `bytes` of `raw`, which grows to that length if it must.
+    ///
+    /// # Errors
+    /// [`CodecError`] when it is not what zstd writes, or less.
+    pub fn decode(
         &mut self,
         stored: &[u8],
-        raw_bytes: usize,
+        bytes: usize,
         raw: &mut Vec<u8>,
     ) -> Result<(), CodecError> {
-        debug_assert!(raw_bytes <= limits::FRAME_RAW_BYTES);
-        raw.clear();
-        raw.reserve(raw_bytes);
-        self.context.decompress_to_buffer(stored, raw).map_err(CodecError::Expand)?;
-        match raw.len() {
-            actual if actual == raw_bytes => Ok(()),
-            actual => Err(CodecError::Length { expected: raw_bytes, actual }),
+        debug_assert!(bytes <= limits::FRAME_RAW_BYTES);
+        if raw.len() < bytes {
+            raw.resize(bytes, 0);
         }
+        self.context.reinit().map_err(CodecError::Expand)?;
+        let (mut read, mut written) = (0, 0);
+        while written < bytes {
+            let (input, output) = (&stored[read..], &mut raw[written..bytes]);
+            let done = self.context.run_on_buffers(input, output).map_err(CodecError::Expand)?;
+            if done.bytes_read == 0 && done.bytes_written == 0 {
+                return Err(CodecError::Length { expected: bytes, actual: written });
+            }
+            (read, written) = (read + done.bytes_read, written + done.bytes_written);
+        }
+        Ok(())
     }
 }
 
@@ -199,6 +222,22 @@ mod tests {
         blake3::Hasher::new().finalize_xof().fill(&mut noise);
         let (codec, stored) = encoder.encode(&noise).unwrap();
         assert_eq!((codec, stored), (Codec::Raw, &noise[..]));
+    }
+
+    #[test]
+    fn the_beginning_of_a_frame_is_expanded_by_itself() {
+        let text: Vec<u8> = (0..200_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        let stored = Encoder::for_small(DEFAULT_LEVEL).unwrap().encode(&text).unwrap().1.to_vec();
+        let (mut decoder, mut raw) = (StartDecoder::new().unwrap(), Vec::new());
+        for bytes in [0, 1, 4096, 131_072, 131_073, text.len(), 17] {
+            decoder.decode(&stored, bytes, &mut raw).unwrap();
+            assert!(raw[..bytes] == text[..bytes], "{bytes}");
+        }
+        assert!(decoder.decode(&stored, text.len() + 1, &mut raw).is_err());
+        assert!(decoder.decode(&stored[..stored.len() / 2], text.len(), &mut raw).is_err());
+        assert!(decoder.decode(b"not zstd at all", 10, &mut raw).is_err());
+        decoder.decode(&stored, 10, &mut raw).unwrap();
+        assert_eq!(raw[..10], text[..10]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Reading many small contents at once: each frame is expanded once, by
-//! several threads, into buffers that are used again.
+//! several threads, no further than is needed, into buffers that are used again.
 
 use std::cell::RefCell;
 
@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::{
     base::id::BlobId,
-    codec::Decoder,
+    codec::StartDecoder,
     format::pack::{Codec, ObjectKind},
     store::{Store, objects::Place},
 };
@@ -15,7 +15,7 @@ use crate::{
 /// Buffers of a thread: a frame as it is stored, and expanded.
 #[derive(Default)]
 struct Buffers {
-    decoder: Option<Decoder>,
+    decoder: Option<StartDecoder>,
     stored: Vec<u8>,
     raw: Vec<u8>,
 }
@@ -62,9 +62,12 @@ impl Store {
             Codec::Zstd => {
                 let decoder = match decoder {
                     Some(decoder) => decoder,
-                    None => decoder.insert(Decoder::new().ok()?),
+                    None => decoder.insert(StartDecoder::new().ok()?),
                 };
-                decoder.decode_into(stored, frame.raw_bytes as usize, raw).ok()?;
+                // As far as the last of them; they are checked one by one.
+                let end = wanted.iter().map(|(place, _)| place.offset.saturating_add(place.bytes));
+                let end = end.max()?.min(frame.raw_bytes);
+                decoder.decode(stored, end as usize, raw).ok()?;
                 raw
             }
         };
