@@ -139,12 +139,8 @@ mod tests {
 
     #[test]
     fn ages_are_told_in_the_largest_unit_that_fits() {
-        let of = |secs: i64| {
-            ago(
-                Time { secs: 1_000_000_000 - secs, nanos: 0 },
-                Time { secs: 1_000_000_000, nanos: 0 },
-            )
-        };
+        let now = Time { secs: 1_000_000_000, nanos: 0 };
+        let of = |secs: i64| ago(Time { secs: now.secs - secs, nanos: 0 }, now);
         assert_eq!(of(-5), "in the future");
         assert_eq!(of(59), "just now");
         assert_eq!(of(60), "1 minute ago");

@@ -42,11 +42,11 @@ enum State<'a> {
 struct Events<'a> {
     ready: VecDeque<Step<'a>>,
     /// The rest, which is still to be compared.
-    rest: Option<Compare<'a>>,
+    rest: Option<Box<Compare<'a>>>,
 }
 
 enum Step<'a> {
-    Change(Change),
+    Change(Box<Change>),
     Enter(Arc<Task<'a>>),
     Gone(Vec<u8>, TreeId),
 }
@@ -167,11 +167,11 @@ impl<'a> Walk<'a> {
 
     fn compare(&self, spot: Spot) -> Result<Events<'a>, DiffError> {
         let mut ready = VecDeque::new();
-        let Some(mut compare) = self.side_of(spot)? else {
+        let Some(mut compare) = self.side.visit(spot)? else {
             return Ok(Events { ready, rest: None });
         };
         if compare.entries() > AT_ONCE {
-            return Ok(Events { ready, rest: Some(compare) });
+            return Ok(Events { ready, rest: Some(Box::new(compare)) });
         }
         let mut folders = Vec::new();
         while let Some(event) = compare.next()? {
@@ -184,10 +184,6 @@ impl<'a> Walk<'a> {
             self.work.notify_all();
         }
         Ok(Events { ready, rest: None })
-    }
-
-    fn side_of(&self, spot: Spot) -> Result<Option<Compare<'a>>, DiffError> {
-        self.side.visit(spot)
     }
 
     /// What came of a folder, as soon as it is known.
@@ -232,10 +228,10 @@ impl<'a> Walk<'a> {
             }
             let next = match level {
                 Level::Folder(events) => self.next(events)?,
-                Level::Trees(trees) => trees.next()?.map(Step::Change),
+                Level::Trees(trees) => trees.next()?.map(|change| Step::Change(Box::new(change))),
             };
             match next {
-                Some(Step::Change(change)) => each(change)?,
+                Some(Step::Change(change)) => each(*change)?,
                 Some(Step::Enter(task)) => stack.push(Level::Folder(self.obtain(&task)?)),
                 Some(Step::Gone(path, id)) => {
                     stack.push(Level::Trees(Trees::new(job, path, Some(id), None)?));
@@ -264,7 +260,7 @@ impl<'a> Walk<'a> {
 /// Makes tasks of folders, and adds them to `folders`.
 fn step<'a>(event: Event, folders: &mut Vec<Arc<Task<'a>>>) -> Step<'a> {
     match event {
-        Event::Change(change) => Step::Change(change),
+        Event::Change(change) => Step::Change(Box::new(change)),
         Event::Gone(path, id) => Step::Gone(path, id),
         Event::Enter(spot) => {
             let state = Mutex::new(State::Waiting(spot));
