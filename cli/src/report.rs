@@ -122,7 +122,7 @@ pub(crate) enum CliError {
     Outside { path: String },
     /// A content to be compared that cannot be read.
     #[error("cannot compare `{path}`")]
-    Content { path: String, source: CatError },
+    Content { path: String, source: Box<CatError> },
     /// A label with two values.
     #[error("label `{key}` is given twice")]
     LabelTwice { key: String },
@@ -152,16 +152,16 @@ pub(crate) enum CliError {
     NoBundle { file: String },
     /// A file that cannot be read as a bundle.
     #[error("cannot use {file} as a bundle")]
-    Bundle { file: String, source: BundleError },
+    Bundle { file: String, source: Box<BundleError> },
     /// An object in a bundle that cannot be read.
     #[error("cannot read from {file}")]
-    InBundle { file: String, source: StoreError },
+    InBundle { file: String, source: Box<StoreError> },
     /// A bundle that could not be written.
     #[error("cannot pack into {file}")]
-    Pack { file: String, source: bundle::Error },
+    Pack { file: String, source: Box<bundle::Error> },
     /// A bundle that could not be taken in.
     #[error("cannot unpack {file}")]
-    Unpack { file: String, source: bundle::Error },
+    Unpack { file: String, source: Box<bundle::Error> },
     /// A file of the user that could not be written.
     #[error(transparent)]
     File(#[from] PathError),
@@ -269,7 +269,8 @@ impl CliError {
             Self::List(error) => error.kind(),
             Self::Past(error) => error.kind(),
             Self::Undo(error) => error.kind(),
-            Self::Cat(error) | Self::Content { source: error, .. } => error.kind(),
+            Self::Cat(error) => error.kind(),
+            Self::Content { source, .. } => source.kind(),
             Self::Diff(error) => error.kind(),
         }
     }
@@ -281,11 +282,11 @@ impl CliError {
             | Self::List(ListError::Output(error))
             | Self::Export(ExportError::Output(error))
             | Self::Cat(CatError::Output(error))
-            | Self::Pack {
-                source: bundle::Error::Bundle(BundleError::Stream { source: error, .. }),
-                ..
-            }
             | Self::Diff(DiffError::Output(error)) => error,
+            Self::Pack { source, .. } => match &**source {
+                bundle::Error::Bundle(BundleError::Stream { source: error, .. }) => error,
+                _ => return false,
+            },
             _ => return false,
         };
         output.kind() == io::ErrorKind::BrokenPipe
@@ -339,10 +340,11 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
         return match error {
             bundle::Error::Bundle(inner) => Some(inner),
             bundle::Error::Reach(inner) => Some(inner),
-            bundle::Error::Commit(inner) => Some(inner),
-            bundle::Error::Repo(inner) => Some(inner),
+            bundle::Error::Commit(inner) => Some(&**inner),
+            bundle::Error::Repo(inner) => Some(&**inner),
             bundle::Error::Store(inner) => Some(inner),
             bundle::Error::Io(inner) => Some(inner),
+            bundle::Error::Broken { source, .. } => Some(&**source),
             _ => None,
         };
     }
@@ -409,6 +411,10 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::List(inner) => Some(inner),
         CliError::Cat(inner) => Some(inner),
         CliError::File(inner) => Some(inner),
+        CliError::Bundle { source, .. } => Some(&**source),
+        CliError::InBundle { source, .. } => Some(&**source),
+        CliError::Pack { source, .. } | CliError::Unpack { source, .. } => Some(&**source),
+        CliError::Content { source, .. } => Some(&**source),
         CliError::Past(inner) => Some(inner),
         CliError::Undo(inner) => Some(inner),
         CliError::Diff(inner) => Some(inner),

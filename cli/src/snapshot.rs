@@ -87,10 +87,12 @@ impl Context {
     fn open_bundle(&self, file: &Path, path: Option<Vec<u8>>) -> Result<Snapshot, CliError> {
         let shown = || text::line(file.as_os_str().as_bytes());
         let opened = BundleStore::open(file, self.scratch(), &self.progress());
-        let bundle = opened.map_err(|source| CliError::Bundle { file: shown(), source })?;
+        let bundle = opened
+            .map_err(|source| CliError::Bundle { file: shown(), source: Box::new(source) })?;
         let id = bundle.head().commit;
         let commit = bundle.store().commit(&id);
-        let commit = commit.map_err(|source| CliError::InBundle { file: shown(), source })?;
+        let commit = commit
+            .map_err(|source| CliError::InBundle { file: shown(), source: Box::new(source) })?;
         Ok(Snapshot { source: Source::Bundle(Box::new(bundle)), id, commit, path })
     }
 }

@@ -150,7 +150,7 @@ pub(crate) fn run(args: &PackArgs, cx: &Context) -> Result<Done, CliError> {
     let options = Options { since, scratch, level: repo.config().compression.level };
     let progress = cx.progress();
     let outcome = pack::run(repo.store(), commit, &options, &mut output, &progress)
-        .map_err(|source| CliError::Pack { file: args.output.shown(), source })?;
+        .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;
     output.finish()?;
     drop(progress);
     tell(args, (commit, &options.since), &outcome, cx)?;

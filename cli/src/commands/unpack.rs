@@ -67,7 +67,7 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
         Box::new(cx.stdin())
     } else {
         let path = Path::new(&args.file);
-        let broken = |source| CliError::Unpack { file: file.clone(), source };
+        let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };
         let (head, _) = read_outline(path).map_err(|error| broken(error.into()))?;
         // No store is made for what cannot be unpacked.
         if found.is_none() && !head.prerequisites.is_empty() {
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
     let options = Options { tips: log::all_starts(&repo)?, level: repo.config().compression.level };
     let progress = cx.progress();
     let outcome = unpack::run(repo.store(), input, &options, &progress)
-        .map_err(|source| CliError::Unpack { file: file.clone(), source })?;
+        .map_err(|source| CliError::Unpack { file: file.clone(), source: Box::new(source) })?;
     drop(progress);
     let moved = move_branch(args, branch, &outcome, (&repo, &file), cx)?;
     tell(&outcome, &file, moved.as_ref(), cx)?;
@@ -116,10 +116,10 @@ fn move_branch(
         _ => return Ok(None),
     };
     let old = repo.refs().read(&name)?;
-    if let Some(old) = old.filter(|old| *old != commit) {
-        if !args.force && !is_before(repo, old, commit)? {
-            return Err(CliError::NotForward { name: name.short().to_owned(), commit });
-        }
+    if let Some(old) = old.filter(|old| *old != commit && !args.force)
+        && !is_before(repo, old, commit)?
+    {
+        return Err(CliError::NotForward { name: name.short().to_owned(), commit });
     }
     if old != Some(commit) {
         let reason = format!("unpack: {file}");

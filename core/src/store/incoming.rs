@@ -66,7 +66,8 @@ impl<'s> Incoming<'s> {
         // Folders that need not survive, files that pass the same gate.
         Store::create(&dir, &Disk::scratch())?;
         let path = dir.join(sweep::LOCK);
-        let lock = File::create(&path).map_err(PathError::when("create", &path))?;
+        let lock = fs_err::File::create(&path).map_err(PathError::when("create", &path))?;
+        let lock = lock.into_parts().0;
         lock.lock().map_err(PathError::when("lock", &path))?;
         let own = Store::open(&dir, target.disk().clone(), observer)?;
         Ok(Self { target, own, dir, packs: Vec::new(), objects: 0, raw_bytes: 0, _lock: lock })

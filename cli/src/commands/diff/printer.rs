@@ -141,7 +141,8 @@ impl<'a> Printer<'a> {
                 return Ok(());
             }
             Err(source) => {
-                return Err(CliError::Content { path: text::line(&change.path), source });
+                let (path, source) = (text::line(&change.path), Box::new(source));
+                return Err(CliError::Content { path, source });
             }
         };
         self.begin();

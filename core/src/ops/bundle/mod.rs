@@ -41,7 +41,7 @@ pub enum Error {
         /// The commit that the bundle is about.
         commit: CommitId,
         /// What is missing or wrong.
-        source: ReachError,
+        source: Box<ReachError>,
     },
     /// An object in the bundle is not what its id says.
     #[error("the bundle is damaged")]
@@ -51,10 +51,10 @@ pub enum Error {
     Reach(ReachError),
     /// A commit could not be made of the folder.
     #[error(transparent)]
-    Commit(#[from] CommitError),
+    Commit(Box<CommitError>),
     /// The scratch store could not be made.
     #[error(transparent)]
-    Repo(#[from] RepoError),
+    Repo(Box<RepoError>),
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -90,6 +90,18 @@ impl Error {
             Self::Io(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
         }
+    }
+}
+
+impl From<CommitError> for Error {
+    fn from(error: CommitError) -> Self {
+        Self::Commit(Box::new(error))
+    }
+}
+
+impl From<RepoError> for Error {
+    fn from(error: RepoError) -> Self {
+        Self::Repo(Box::new(error))
     }
 }
 

@@ -161,7 +161,7 @@ fn check_complete(
     walked.map_err(|error| match error {
         ReachError::Interrupted => Error::Interrupted,
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
-        source => Error::Broken { commit: head.commit, source },
+        error => Error::Broken { commit: head.commit, source: Box::new(error) },
     })?;
     if reached < head.objects {
         // Nobody would ever find them again.
