@@ -76,6 +76,7 @@ pub(crate) enum Command {
     Export(commands::export::ExportArgs),
     Branch(commands::branch::BranchArgs),
     Tag(commands::tag::TagArgs),
+    Archive(commands::archive::ArchiveArgs),
     Pack(commands::pack::PackArgs),
     Unpack(commands::unpack::UnpackArgs),
     Undo(commands::undo::UndoArgs),

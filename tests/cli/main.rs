@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod archive;
 mod bad_input;
 mod branch;
 mod cat;

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod archive;
 pub(crate) mod branch;
 pub(crate) mod cat;
 pub(crate) mod commit;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Export(args) => export::run(args, cx),
         Command::Branch(args) => branch::run(args, cx),
         Command::Tag(args) => tag::run(args, cx),
+        Command::Archive(args) => archive::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),
         Command::Undo(args) => undo::run(args, cx),

@@ -1,5 +1,6 @@
 //! `snap commit`: make a snapshot.
 
+mod describe;
 mod hooks;
 mod leave_out;
 mod plan;
@@ -17,11 +18,15 @@ use snap_core::{
     repo::Repo,
 };
 
+pub(crate) use self::{
+    describe::Describe,
+    leave_out::LeaveOut,
+    plan::{named, whole_folder},
+};
 use self::{
     hooks::Hooks,
     plan::{Place, Plan},
 };
-pub(crate) use self::{leave_out::LeaveOut, plan::whole_folder};
 use crate::{
     commands::init,
     context::Context,
@@ -54,13 +59,8 @@ pub(crate) struct CommitArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// What the snapshot is for; given again, it adds a paragraph
-    #[arg(short, long, value_name = "TEXT")]
-    message: Vec<String>,
-
-    /// Label that goes with the snapshot; may be repeated
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
-    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    describe: Describe,
 
     /// Profile whose paths, excludes and labels count besides those given here
     #[arg(long, value_name = "NAME")]
@@ -74,25 +74,9 @@ pub(crate) struct CommitArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "profile"])]
     stdin: Option<OsString>,
 
-    /// Keep neither owners nor times, so that equal content has equal ids
-    #[arg(long)]
-    reproducible: bool,
-
     /// Make a commit even if nothing changed
     #[arg(long)]
     allow_empty: bool,
-
-    /// Who commits; else the setting, your user name
-    #[arg(long, value_name = "NAME")]
-    author: Option<String>,
-
-    /// Name of the machine; else the setting, the system's
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
-
-    /// Time of the commit, such as 2026-11-21T08:00:00Z; for imports
-    #[arg(long, value_name = "TIME")]
-    time: Option<String>,
 
     /// Look at everything, but write nothing; say what the commit would be
     #[arg(long)]
@@ -132,7 +116,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
         true => cx.open_at(&plan.store)?,
         false => Repo::absent(&plan.store, Disk::default(), settings.config()?),
     };
-    if args.time.is_none() {
+    if !args.describe.has_time() {
         options.time = Some(cx.now());
     }
     let progress = cx.progress();
@@ -155,11 +139,4 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
     // Whether or not anybody reads the id, the snapshot is made.
     told.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;
     Ok(done)
-}
-
-fn label(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("expected KEY=VALUE"),
-    }
 }

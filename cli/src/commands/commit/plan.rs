@@ -2,14 +2,13 @@
 //! together. Lists of the two are joined; of single values the option counts.
 
 use std::{
-    collections::BTreeMap,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use snap_core::{
     base::{io::PathError, name::EntryName},
-    ops::commit::{self, Content, NamedPath, Run, Source, Unchanged},
+    ops::commit::{self, NamedPath, Run, Source, Unchanged},
     repo::{Config, RefName, Repo, open::STORE_FOLDER},
 };
 
@@ -18,7 +17,6 @@ use crate::{
     config::{Profile, Settings},
     context::{Context, Named},
     report::CliError,
-    ui::time,
 };
 
 /// Where a commit goes.
@@ -148,34 +146,18 @@ impl Plan {
         config: &Config,
         cx: &Context,
     ) -> Result<commit::Options, CliError> {
-        let time = args.time.as_deref().map(|text| {
-            let bad = || CliError::BadTime { name: "--time", text: text.to_owned() };
-            time::parse_exact(text).ok_or_else(bad)
-        });
-        let mut said = BTreeMap::new();
-        for (key, value) in &args.labels {
-            if said.insert(key.clone(), value.clone()).is_some() {
-                return Err(CliError::LabelTwice { key: key.clone() });
-            }
-        }
+        let said = args.describe.options(config, cx)?;
         let mut labels = self.profile.labels.clone();
-        labels.extend(said);
-        let message = match args.message.is_empty() {
-            true => self.profile.message.clone().unwrap_or_default(),
-            false => args.message.join("\n\n"),
-        };
+        labels.extend(said.labels);
+        let of_profile = || self.profile.message.clone().unwrap_or_default();
         Ok(commit::Options {
             branch: self.branch.as_deref().map(RefName::branch).transpose()?,
-            message,
+            message: args.describe.message().unwrap_or_else(of_profile),
             labels,
-            author: args.author.clone().unwrap_or_else(|| cx.author(config)),
-            host: args.host.clone().unwrap_or_else(|| cx.host(config)),
-            time: Some(time.transpose()?.unwrap_or_else(|| cx.now())),
             ignore: args.leave_out.join(&self.profile, config)?,
-            content: if args.reproducible { Content::Reproducible } else { Content::Complete },
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { Run::Dry } else { Run::Real },
-            jobs: None,
+            ..said
         })
     }
 }
@@ -190,7 +172,7 @@ pub(crate) fn whole_folder(repo: &Repo, cx: &Context) -> PathBuf {
 
 /// A path with its place in the snapshot: as it was written, without a leading
 /// `/`.
-fn named(path: PathBuf, written: &Path) -> Result<NamedPath, CliError> {
+pub(crate) fn named(path: PathBuf, written: &Path) -> Result<NamedPath, CliError> {
     let no_place = || CliError::NoPlace { path: written.display().to_string() };
     let bytes = written.as_os_str().as_bytes();
     let parts = bytes.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".");

@@ -1,0 +1,182 @@
+//! `snap archive`: a bundle of a folder, without a store.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use serde::Serialize;
+use snap_core::{
+    base::io::PathError,
+    disk::output::folder_of,
+    ops::{
+        bundle::archive::{self, Outcome},
+        commit::{NamedPath, Source, Unchanged},
+    },
+};
+
+use crate::{
+    commands::{
+        commit::{Describe, LeaveOut, named},
+        pack::OutputArgs,
+    },
+    config::Profile,
+    context::Context,
+    report::{CliError, Done},
+    ui::{size, size::Size},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap archive ~/photos -o photos.snap      what a folder contains
+  snap archive src docs -o both.snap        several, each under its own path
+  snap restore photos.snap /tmp/photos      and back
+  snap archive build -o - --reproducible | ssh host snap unpack -";
+
+/// Write a folder into one file, without a store
+///
+/// The file is a bundle like those of `snap pack`, with one commit: `restore`,
+/// `ls`, `cat`, `show` and `export` read it, `unpack` takes it into a store.
+/// The file itself is left out if it lies in the folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ArchiveArgs {
+    /// Folder whose content is the snapshot; or several paths
+    #[arg(value_name = "DIR", required = true)]
+    paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    describe: Describe,
+
+    #[command(flatten)]
+    leave_out: LeaveOut,
+}
+
+pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<Done, CliError> {
+    let start = Instant::now();
+    for path in &args.paths {
+        path.symlink_metadata()
+            .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
+    }
+    let config = cx.settings().config()?;
+    let mut options = args.describe.options(&config, cx)?;
+    options.unchanged = Unchanged::Commit;
+    options.ignore = args.leave_out.join(&Profile::default(), &config)?;
+    options.ignore.patterns.extend(own_files(args));
+    let (mut output, scratch) = args.output.open(cx)?;
+    let progress = cx.progress();
+    let outcome = archive::run(source(args)?, &options, (&config, scratch), &mut output, &progress)
+        .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;
+    output.finish()?;
+    drop(progress);
+    tell(args, &outcome, start, cx)?;
+    Ok(if outcome.commit.skipped > 0 { Done::Skipped } else { Done::Well })
+}
+
+fn source(args: &ArchiveArgs) -> Result<Source<'static>, CliError> {
+    match args.paths.as_slice() {
+        [one] if one.is_dir() => Ok(Source::Folder(one.clone())),
+        several => {
+            let named = several.iter().map(|path| named(path.clone(), path));
+            Ok(Source::Paths(named.collect::<Result<Vec<NamedPath>, _>>()?))
+        }
+    }
+}
+
+/// Patterns that leave out the file that is made, and what is on the way to it.
+fn own_files(args: &ArchiveArgs) -> Vec<String> {
+    let mut patterns = vec![".snap-part-*".to_owned(), ".snap-scratch-*".to_owned()];
+    if args.output.is_stdout() {
+        return patterns;
+    }
+    let output = args.output.path();
+    let real = |path: &Path| fs_err::canonicalize(path).ok();
+    let (Some(folder), Some(name)) = (real(folder_of(output)), output.file_name()) else {
+        return patterns;
+    };
+    let is_one = args.paths.len() == 1;
+    for path in &args.paths {
+        let Some(below) =
+            real(path).and_then(|root| Some(folder.strip_prefix(root).ok()?.join(name)))
+        else {
+            continue;
+        };
+        // One folder is the root itself, several stand below it.
+        let inside = if is_one && path.is_dir() { below } else { path.join(below) };
+        patterns.extend(pattern(inside.as_os_str()));
+    }
+    patterns
+}
+
+/// The pattern that matches exactly this path; none that is not UTF-8 can.
+fn pattern(path: &OsStr) -> Option<String> {
+    let path = std::str::from_utf8(path.as_bytes()).ok()?.trim_start_matches(['.', '/']);
+    let mut pattern = String::from("/");
+    for letter in path.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | ' ') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    Some(pattern)
+}
+
+#[derive(Serialize)]
+struct Archived {
+    version: u32,
+    r#type: &'static str,
+    file: String,
+    commit: String,
+    files: u64,
+    folders: u64,
+    others: u64,
+    bytes: u64,
+    skipped: u64,
+    objects: u64,
+    file_bytes: u64,
+}
+
+fn tell(
+    args: &ArchiveArgs,
+    outcome: &Outcome,
+    start: Instant,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let Some(id) = &outcome.commit.id else { return Ok(()) };
+    let totals = &outcome.commit.totals;
+    if cx.ui().is_json() {
+        let mut out = cx.ui().out();
+        out.json(&Archived {
+            version: 1,
+            r#type: "archived",
+            file: args.output.shown(),
+            commit: id.to_string(),
+            files: totals.files,
+            folders: totals.folders,
+            others: totals.others,
+            bytes: totals.bytes,
+            skipped: outcome.commit.skipped,
+            objects: outcome.commit.added.objects,
+            file_bytes: outcome.file_bytes,
+        })?;
+        out.finish()?;
+    }
+    cx.ui().status(format_args!(
+        "Archived {}, {} into {}, {}, in {:.2} s",
+        size::count(totals.files, "file"),
+        Size(totals.bytes),
+        args.output.shown(),
+        Size(outcome.file_bytes),
+        start.elapsed().as_secs_f64(),
+    ));
+    if outcome.commit.skipped > 0 {
+        let entries = size::count(outcome.commit.skipped, "entry");
+        cx.ui().warning(format_args!("left out {entries} that could not be read"));
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! What a commit says of itself.
+
+use std::collections::BTreeMap;
+
+use snap_core::{
+    base::time::Time,
+    ops::commit::{self, Content},
+    repo::Config,
+};
+
+use crate::{context::Context, report::CliError, ui::time};
+
+/// What the commit says of itself.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Describe {
+    /// What the snapshot is for; given again, it adds a paragraph
+    #[arg(short, long, value_name = "TEXT")]
+    message: Vec<String>,
+
+    /// Label that goes with the snapshot; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+
+    /// Keep neither owners nor times, so that equal content has equal ids
+    #[arg(long)]
+    reproducible: bool,
+
+    /// Who commits; else the setting, your user name
+    #[arg(long, value_name = "NAME")]
+    author: Option<String>,
+
+    /// Name of the machine; else the setting, the system's
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Time of the commit, such as 2026-11-21T08:00:00Z; for imports
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+}
+
+impl Describe {
+    /// Whether a time is given.
+    pub(super) fn has_time(&self) -> bool {
+        self.time.is_some()
+    }
+
+    /// The message, if there is one.
+    pub(super) fn message(&self) -> Option<String> {
+        (!self.message.is_empty()).then(|| self.message.join("\n\n"))
+    }
+
+    /// Options with what is said here, and with defaults for the rest.
+    pub(crate) fn options(
+        &self,
+        config: &Config,
+        cx: &Context,
+    ) -> Result<commit::Options, CliError> {
+        let mut labels = BTreeMap::new();
+        for (key, value) in &self.labels {
+            if labels.insert(key.clone(), value.clone()).is_some() {
+                return Err(CliError::LabelTwice { key: key.clone() });
+            }
+        }
+        Ok(commit::Options {
+            message: self.message().unwrap_or_default(),
+            labels,
+            author: self.author.clone().unwrap_or_else(|| cx.author(config)),
+            host: self.host.clone().unwrap_or_else(|| cx.host(config)),
+            time: Some(self.parsed_time()?.unwrap_or_else(|| cx.now())),
+            content: if self.reproducible { Content::Reproducible } else { Content::Complete },
+            ..commit::Options::default()
+        })
+    }
+
+    fn parsed_time(&self) -> Result<Option<Time>, CliError> {
+        let parse = |text: &str| {
+            let bad = || CliError::BadTime { name: "--time", text: text.to_owned() };
+            time::parse_exact(text).ok_or_else(bad)
+        };
+        self.time.as_deref().map(parse).transpose()
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE"),
+    }
+}

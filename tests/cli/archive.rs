@@ -1,0 +1,83 @@
+//! `snap archive`: a bundle without a store.
+
+use crate::env::TestEnv;
+
+fn folder() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("photos/june/sea.jpg", "sea");
+    env.write("photos/notes.txt", "notes\n");
+    env.write("docs/plan.txt", "plan\n");
+    env
+}
+
+#[test]
+fn a_folder_goes_into_one_file_and_back() {
+    let env = folder();
+    insta::assert_snapshot!(env.snap(["archive", "photos", "-o", "p.snap", "--reproducible"]), @r"
+    exit: 0
+    --- stderr ---
+    Archived 2 files, 9 B into p.snap, 606 B, in [TIME]
+    ");
+    assert!(!env.path(".snap").exists());
+    insta::assert_snapshot!(env.snap(["ls", "-R", "p.snap"]), @r"
+    exit: 0
+    --- stdout ---
+    june/
+    june/sea.jpg
+    notes.txt
+    ");
+    env.snap(["restore", "p.snap", "back"]).succeeds();
+    assert_eq!(env.read("back/june/sea.jpg"), "sea");
+    env.snap(["unpack", "p.snap"]).succeeds();
+    env.snap(["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn several_paths_stand_under_their_own_names() {
+    let env = folder();
+    let args = ["archive", "photos/june", "docs/plan.txt", "-o", "x.snap", "-m", "two", "--json"];
+    let made = env.snap(args).succeeds().json();
+    assert_eq!((&made[0]["type"], &made[0]["files"]), (&"archived".into(), &2.into()));
+    insta::assert_snapshot!(env.snap(["ls", "-R", "x.snap"]), @r"
+    exit: 0
+    --- stdout ---
+    docs/
+    docs/plan.txt
+    photos/
+    photos/june/
+    photos/june/sea.jpg
+    ");
+}
+
+#[test]
+fn the_file_itself_is_left_out() {
+    let env = folder();
+    for force in [&[][..], &["--force"]] {
+        let args = ["archive", "photos", "-o", "photos/all of [it].snap"].iter().chain(force);
+        env.snap(args).succeeds();
+        let listed = env.snap(["ls", "photos/all of [it].snap"]).succeeds();
+        assert_eq!(listed.stdout, "june/\nnotes.txt\n");
+    }
+    let here = ["archive", ".", "-o", "here.snap"];
+    env.snap_in("docs", here).succeeds();
+    env.snap_in("docs", here.iter().chain(&["-f"])).succeeds();
+    insta::assert_snapshot!(env.snap(["ls", "docs/here.snap"]), @r"
+    exit: 0
+    --- stdout ---
+    plan.txt
+    ");
+    let left = fs_err::read_dir(env.path("docs")).unwrap().count();
+    assert_eq!(left, 2, "left over");
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let env = folder();
+    insta::assert_snapshot!(env.snap(["archive", "none", "-o", "x.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot read none
+      caused by: No such file or directory (os error 2)
+    ");
+    assert!(!env.path("x.snap").exists());
+}
