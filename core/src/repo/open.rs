@@ -155,6 +155,19 @@ impl Repo {
         Self { config, ..self }
     }
 
+    /// Opens the store in `dir` for a quick look: nothing is written, even if
+    /// the index is missing or damaged; what it does not know is not found.
+    ///
+    /// # Errors
+    /// As [`Repo::open`].
+    pub fn open_as_it_is(dir: &Path) -> Result<Self, RepoError> {
+        let config = read_config(dir)?;
+        let disk = Disk::default();
+        let refs = Refs::new(dir, disk.clone());
+        let store = Store::open_as_it_is(dir, disk.clone())?;
+        Ok(Self { store, config, refs, dir: dir.to_owned(), disk })
+    }
+
     /// The store folder that belongs to `start`: `.snap` in it or in the
     /// nearest folder above. It is not looked at whether it is a store.
     pub fn find(start: &Path) -> Option<PathBuf> {

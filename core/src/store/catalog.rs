@@ -44,9 +44,20 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// How often a listing is started again because a file vanished meanwhile.
 const RETRIES: usize = 16;
 
+/// What to do about an index that is not as it should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Make it again, and remove what is of no use any more.
+    #[default]
+    Repair,
+    /// Leave it: what it does not know is not found.
+    Leave,
+}
+
 /// Where the parts of a store lie.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
+    pub(super) upkeep: Upkeep,
     pub(super) dir: PathBuf,
     pub(super) objects: PathBuf,
     pub(super) index: PathBuf,
@@ -56,6 +67,7 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn of(dir: &Path) -> Self {
         Self {
+            upkeep: Upkeep::Repair,
             dir: dir.to_owned(),
             objects: dir.join("objects"),
             index: dir.join("index"),
@@ -218,6 +230,8 @@ impl Catalog {
             }
             match Segment::open(&path, &self.numbers) {
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
+                // Nobody's to remove here.
+                Ok(_) | Err(_) if layout.upkeep == Upkeep::Leave => {}
                 // Its packs have all been merged into others, unless they have
                 // just been made, since the packs were listed.
                 Ok(segment) if !self.has_seen(&segment) && is_fresh(&path) => {}
@@ -249,7 +263,7 @@ impl Catalog {
             self.segments.iter().flat_map(|segment| segment.packs()).copied().collect();
         let missing: Vec<PackId> =
             self.numbers.keys().filter(|id| !covered.contains(id)).copied().collect();
-        if missing.is_empty() {
+        if missing.is_empty() || layout.upkeep == Upkeep::Leave {
             return Ok(());
         }
         observer.phase(Phase::Index, Some(missing.len() as u64));

@@ -21,13 +21,20 @@ pub struct Entries<'s> {
     nodes: Vec<(Child, u8)>,
     leaf: std::vec::IntoIter<Entry>,
     last: Option<EntryName>,
+    /// Names before this one are passed over, and their nodes not read.
+    from: Vec<u8>,
 }
 
 impl<'s> Entries<'s> {
     /// The entries of `tree`.
     pub fn of(store: &'s Store, tree: TreeId) -> Self {
+        Self::from(store, tree, Vec::new())
+    }
+
+    /// Those entries of `tree` whose names do not sort before `from`.
+    pub fn from(store: &'s Store, tree: TreeId, from: Vec<u8>) -> Self {
         let leaf = Vec::new().into_iter();
-        Self { store, top: Some(tree), nodes: Vec::new(), leaf, last: None }
+        Self { store, top: Some(tree), nodes: Vec::new(), leaf, last: None, from }
     }
 
     /// Reads the next node; `None` when there is none.
@@ -47,15 +54,18 @@ impl<'s> Entries<'s> {
             return Ok(None);
         };
         match node {
-            Node::Leaf { entries, .. } => {
+            Node::Leaf { mut entries, .. } => {
                 let first = entries.first().map(|entry| &entry.name);
                 if first.is_some() && first <= self.last.as_ref() {
                     return Err(broken(id, "order of leaves"));
                 }
                 self.last = entries.last().map(|entry| entry.name.clone());
+                entries.drain(..entries.partition_point(|e| e.name.as_bytes() < &*self.from));
                 self.leaf = entries.into_iter();
             }
-            Node::Inner { level, children, .. } => {
+            Node::Inner { level, mut children, .. } => {
+                let after = children.partition_point(|c| c.first.as_bytes() <= &*self.from);
+                children.drain(..after.saturating_sub(1));
                 self.nodes.extend(children.into_iter().rev().map(|child| (child, level - 1)));
             }
         }

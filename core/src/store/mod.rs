@@ -30,7 +30,7 @@ mod writer;
 
 pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
 pub use bundle_store::BundleStore;
-pub use catalog::Repair;
+pub use catalog::{Repair, Upkeep};
 pub use content::{Content, ReadObject, chunks};
 pub use entries::Entries;
 pub use error::StoreError;

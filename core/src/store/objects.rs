@@ -18,7 +18,7 @@ use crate::{
     format::{commit::Commit, pack::ObjectKind, tree::Node, wire::FormatError},
     store::{
         StoreError,
-        catalog::{Catalog, Layout, Repair},
+        catalog::{Catalog, Layout, Repair, Upkeep},
         content::{Content, content_at},
         frame_cache::FrameCache,
         pack_reader::PackFile,
@@ -102,7 +102,21 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, StoreError> {
-        let layout = Layout::of(dir);
+        Self::open_in(Layout::of(dir), disk, observer)
+    }
+
+    /// Opens the store in `dir` for a quick look: whatever is wrong with the
+    /// index, nothing is repaired, written or removed. Objects that it does not
+    /// know are missing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when `objects/` or `index/` cannot be listed.
+    pub fn open_as_it_is(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
+        let layout = Layout { upkeep: Upkeep::Leave, ..Layout::of(dir) };
+        Self::open_in(layout, disk, &Silent)
+    }
+
+    fn open_in(layout: Layout, disk: Disk, observer: &dyn Observer) -> Result<Self, StoreError> {
         let (catalog, repair) = Catalog::load(&layout, &disk, &Catalog::default(), observer)?;
         if repair.packs > 0 || repair.damaged {
             observer.note(Note::Reindexed { packs: repair.packs, damaged: repair.damaged });
@@ -258,7 +272,7 @@ impl Store {
     fn healed<T>(&self, ask: impl Fn(&Catalog) -> Result<T, TableError>) -> Result<T, StoreError> {
         for _ in 0..RETRIES {
             match ask(&self.catalog()) {
-                Err(TableError::Damaged { path, .. }) => {
+                Err(TableError::Damaged { path, .. }) if self.layout.upkeep == Upkeep::Repair => {
                     // Derived, so it is thrown away and made again.
                     let _ = fs_err::remove_file(&path);
                     lock(&self.repaired).damaged = true;
