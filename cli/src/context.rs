@@ -28,6 +28,7 @@ use snap_core::{
 
 use crate::{
     args::Global,
+    complete::Place,
     config::Settings,
     env::Env,
     report::{CliError, INTERRUPTED},
@@ -68,17 +69,23 @@ impl Context {
             time::parse_exact(text).ok_or_else(bad)
         });
         let stop = Arc::new(AtomicBool::new(false));
+        let mut ui = Ui::new(global, &settings.ui, &env);
         for signal in [SIGINT, SIGTERM] {
             // The first one asks to stop, the second one does not ask.
             let second = flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone());
-            second.and_then(|_| flag::register(signal, stop.clone())).map_err(CliError::Signal)?;
+            let second = second.map_err(CliError::Signal)?;
+            if signal == SIGINT {
+                ui.leave_to_pager(second);
+            }
+            flag::register(signal, stop.clone()).map_err(CliError::Signal)?;
         }
+        let now = now.transpose()?;
+        ui.set_now(now.unwrap_or_else(Time::now));
         let (store, named) = match (&global.store, &env.store) {
             (Some(store), _) => (Some(store.clone()), Named::ByOption),
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
-        let (ui, now) = (Ui::new(global, settings.ui.color), now.transpose()?);
         Ok(Self { ui, env, settings, store, named, now, stop })
     }
 
@@ -154,6 +161,11 @@ impl Context {
     /// What comes from stdin, until Ctrl-C.
     pub(crate) fn stdin(&self) -> Stdin {
         Stdin::new(self.stop.clone())
+    }
+
+    /// Where one is, for completion.
+    pub(crate) fn place(&self) -> Place {
+        Place { store: self.store.clone(), home: self.env.home.clone(), now: self.now() }
     }
 
     /// The present, or what `SNAP_TIME` says it is.

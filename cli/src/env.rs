@@ -1,19 +1,6 @@
 //! Environment variables: the only place that reads them.
 //!
-//! | variable               | meaning                                         |
-//! |------------------------|-------------------------------------------------|
-//! | `SNAP_STORE`           | store folder, unless `--store` says another     |
-//! | `SNAP_CONFIG`          | the user's file of settings; empty: there is none |
-//! | `SNAP_AUTHOR`          | who commits, unless `--author` says another     |
-//! | `SNAP_HOST`            | name of the machine, unless `--host` says another |
-//! | `SNAP_SECTION_NAME`    | the setting `section.name`, such as `SNAP_COMPRESSION_LEVEL` |
-//! | `SNAP_TIME`            | the present, RFC 3339; for tests and imports     |
-//! | `SNAP_HOOK`            | set for hooks: a commit that one makes runs none |
-//! | `XDG_CONFIG_HOME`, `HOME` | where the user's file is, and `~`             |
-//! | `USER`, `LOGNAME`      | who commits where nothing else says so          |
-//! | `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`, `TERM` | colours, see <https://bixense.com/clicolors>; read by `anstream` |
-//! | `TMPDIR`               | folder for what need not survive a command      |
-//! | `TZ`                   | time zone; read by `jiff`                       |
+//! [`VARIABLES`] says what each means, for the manual, too.
 //!
 //! A variable that is empty counts as not set, but for `SNAP_CONFIG`.
 
@@ -22,6 +9,31 @@ use std::{
     ffi::OsString,
     path::{Path, PathBuf},
 };
+
+/// What each variable means.
+pub(crate) const VARIABLES: &[(&str, &str)] = &[
+    ("SNAP_STORE", "store folder, unless --store says another"),
+    ("SNAP_CONFIG", "the user's file of settings; empty: there is none"),
+    ("SNAP_AUTHOR", "who commits, unless --author says another"),
+    ("SNAP_HOST", "name of the machine, unless --host says another"),
+    ("SNAP_SECTION_NAME", "the setting `section.name`, such as SNAP_COMPRESSION_LEVEL"),
+    (
+        "SNAP_PAGER, PAGER",
+        "pager for what is longer than the screen, the one before and the other after the \
+         setting `ui.pager`; `less` if nothing is said, none if it is `cat`",
+    ),
+    ("SNAP_TIME", "the present, in RFC 3339; for tests and imports"),
+    ("SNAP_HOOK", "set for hooks: a commit that one makes runs none"),
+    ("XDG_CONFIG_HOME, HOME", "where the user's file is, and `~`"),
+    ("USER, LOGNAME", "who commits where nothing else says so"),
+    ("LESS", "options of `less`; FRX if not set"),
+    (
+        "NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM",
+        "whether to use colours, as https://bixense.com/clicolors says",
+    ),
+    ("TMPDIR", "folder for what need not survive a command"),
+    ("TZ", "time zone of the times that are shown and read"),
+];
 
 /// What the environment says.
 #[derive(Debug, Default)]
@@ -44,6 +56,14 @@ pub(crate) struct Env {
     pub(crate) in_hook: bool,
     /// Every variable that starts with `SNAP_`, sorted
     pub(crate) snap: Vec<(String, OsString)>,
+    /// `SNAP_PAGER`
+    pub(crate) pager: Option<String>,
+    /// `PAGER`
+    pub(crate) usual_pager: Option<String>,
+    /// Whether `LESS` is set.
+    pub(crate) has_less: bool,
+    /// Whether `TERM` says that the terminal can do nothing.
+    pub(crate) is_dumb: bool,
 }
 
 impl Env {
@@ -63,6 +83,10 @@ impl Env {
             in_hook: var("SNAP_HOOK").is_some(),
             snap: all("SNAP_"),
             home,
+            pager: text("SNAP_PAGER"),
+            usual_pager: text("PAGER"),
+            has_less: var("LESS").is_some(),
+            is_dumb: text("TERM").is_none_or(|term| term == "dumb"),
         }
     }
 }

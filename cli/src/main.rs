@@ -2,9 +2,11 @@
 
 mod args;
 mod commands;
+mod complete;
 mod config;
 mod context;
 mod env;
+mod reference;
 mod report;
 mod snapshot;
 mod stdin;
@@ -12,16 +14,22 @@ mod ui;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
+    // Before there is a context, or when there is none to be had.
+    let ui = |global: &args::Global| {
+        let env = env::Env::read();
+        let settings = config::UiSettings::of(&env, global);
+        ui::Ui::new(global, &settings, &env)
+    };
+    let args = match args::Args::read() {
         Ok(args) => args,
-        Err(answer) => return report::usage(&answer),
+        Err(answer) => {
+            return report::usage(&answer, &ui(&args::Global::guess(std::env::args_os())));
+        }
     };
     let context = match context::Context::new(&args.global) {
         Ok(context) => context,
-        Err(error) => return report::failure(&error, &ui::Ui::plain()),
+        Err(error) => return report::failure(&error, &ui(&args.global)),
     };
     match commands::run(&args.command, &context) {
         Ok(done) => report::done(done),

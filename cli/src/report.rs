@@ -1,15 +1,7 @@
 //! From an error to a message, its causes, a hint and an exit code.
 //!
-//! | code | meaning                            |
-//! |------|------------------------------------|
-//! | 0    | done                               |
-//! | 1    | failed, or differs (`--exit-code`) |
-//! | 2    | usage                              |
-//! | 3    | done, but some files were skipped  |
-//! | 4    | damage found                       |
-//! | 130  | interrupted                        |
-//!
-//! A reader that goes away (`snap log | head`) is no failure and no message.
+//! The codes are those of [`EXIT_CODES`]. A reader that goes away (`snap log |
+//! head`) is no failure and no message.
 
 mod hint;
 
@@ -29,6 +21,16 @@ use snap_core::{
 };
 
 use crate::ui::Ui;
+
+/// What each exit code means.
+pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
+    ("0", "done"),
+    ("1", "failed; or, of `snap diff --exit-code`, something differs"),
+    ("2", "the command line, a setting or a variable is wrong"),
+    ("3", "done, but some files were skipped"),
+    ("4", "damage found"),
+    ("130", "interrupted"),
+];
 
 /// Exit code after Ctrl-C.
 pub(crate) const INTERRUPTED: i32 = 130;
@@ -165,6 +167,9 @@ pub(crate) enum CliError {
     /// A file of the user that could not be written.
     #[error(transparent)]
     File(#[from] PathError),
+    /// No command of that name has a manual page.
+    #[error("there is no command `{name}`")]
+    NoCommand { name: String },
     /// Ctrl-C cannot be caught.
     #[error("cannot catch signals")]
     Signal(#[source] io::Error),
@@ -218,6 +223,7 @@ impl CliError {
             Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {
                 ErrorKind::NotFound
             }
+            Self::NoCommand { .. } => ErrorKind::NotFound,
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }
@@ -423,10 +429,15 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
 }
 
 /// Prints help, version or what is wrong with the command line.
-pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
-    // A stdout or stderr that is closed changes nothing.
-    let _ = answer.print();
-    ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(2))
+pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
+    let code = u8::try_from(answer.exit_code()).unwrap_or(2);
+    if answer.use_stderr() {
+        ui.usage_error(&answer.render(), code);
+    } else {
+        // A stdout that is closed changes nothing.
+        let _ = ui.help(&answer.render());
+    }
+    ExitCode::from(code)
 }
 
 /// The exit code of a command that did not fail.
@@ -444,11 +455,12 @@ pub(crate) fn failure(error: &CliError, ui: &Ui) -> ExitCode {
     if error.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
-    ui.error(error, hint::hint(error).as_deref());
-    match error.kind() {
-        ErrorKind::Invalid => ExitCode::from(2),
-        ErrorKind::Damaged => ExitCode::from(4),
-        ErrorKind::Interrupted => ExitCode::from(130),
-        _ => ExitCode::FAILURE,
-    }
+    let code = match error.kind() {
+        ErrorKind::Invalid => 2,
+        ErrorKind::Damaged => 4,
+        ErrorKind::Interrupted => 130,
+        _ => 1,
+    };
+    ui.error(error, hint::hint(error).as_deref(), code);
+    ExitCode::from(code)
 }

@@ -42,7 +42,7 @@ pub(crate) struct CatArgs {
 }
 
 pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<Done, CliError> {
-    let mut out = cx.ui().out();
+    let mut out = cx.ui().plain_out();
     if args.what.as_bytes().contains(&b':') {
         let snapshot = cx.open_snapshot(&args.what)?;
         let id = content_of(&args.what, &snapshot)?;

@@ -263,7 +263,7 @@ pub(crate) fn write_commit(
     }
     let (author, host) = (text::line(commit.author.as_bytes()), text::line(commit.host.as_bytes()));
     writeln!(out, "Author:  {author} on {host}")?;
-    writeln!(out, "Date:    {}", time::local(commit.time))?;
+    writeln!(out, "Date:    {}", ui.when(commit.time))?;
     let totals = &commit.totals;
     writeln!(out, "Content: {}, {}", size::count(totals.files, "file"), Size(totals.bytes))?;
     for (key, value) in &commit.labels {

@@ -4,13 +4,17 @@ pub(crate) mod archive;
 pub(crate) mod branch;
 pub(crate) mod cat;
 pub(crate) mod commit;
+pub(crate) mod complete;
+pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod diff;
+pub(crate) mod docs;
 pub(crate) mod export;
 pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod pack;
 mod refs;
 pub(crate) mod restore;
@@ -51,5 +55,9 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Undo(args) => undo::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
         Command::Config(args) => config::run(args, cx),
+        Command::Completions(args) => completions::run(args, cx),
+        Command::Man(args) => man::run(args, cx),
+        Command::Complete(args) => complete::run(args, cx),
+        Command::Docs(args) => docs::run(args, cx),
     }
 }

@@ -39,8 +39,15 @@ pub(crate) struct UiSettings {
     pub(crate) color: When,
     /// `ui.pager`: the command that long output is shown with; empty when the
     /// setting is `false`, so none is wanted; `None` when nobody says anything.
-    #[allow(dead_code, reason = "what shows long output reads it")]
     pub(crate) pager: Option<String>,
+}
+
+impl UiSettings {
+    /// Those of the user and the environment, as far as they can be read.
+    pub(crate) fn of(env: &Env, global: &Global) -> Self {
+        let read = Settings::load(env, global).map(|settings| settings.ui);
+        read.unwrap_or(Self { color: global.color.unwrap_or(When::Auto), pager: None })
+    }
 }
 
 /// All settings, with where each comes from.

@@ -66,6 +66,7 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoRef { .. } => "`snap branch` and `snap tag` list those that are there",
         CliError::OnNeitherSide { .. } => "paths are relative to the folder you stand in",
         CliError::Outside { .. } => "name a path in it; --folder names another folder",
+        CliError::NoCommand { .. } => "`snap --help` lists the commands",
         CliError::BadDate { .. } => return date(),
         CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
         CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",

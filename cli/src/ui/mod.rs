@@ -4,8 +4,11 @@
 //! through [`text`], so that it cannot send control sequences to a terminal.
 
 mod json;
+mod out;
+mod pager;
 mod paint;
 mod progress;
+mod screen;
 pub(crate) mod size;
 pub(crate) mod text;
 pub(crate) mod time;
@@ -13,21 +16,26 @@ pub(crate) mod time;
 use std::{
     fmt,
     fs::File,
-    io::{self, BufWriter, IsTerminal, Stdout, Write},
+    io::{self, IsTerminal, Write},
     os::fd::AsFd,
     process::Stdio,
+    sync::Arc,
 };
 
 use anstream::AutoStream;
+use clap::builder::StyledStr;
 use serde::Serialize;
-use snap_core::base::id::Id;
+use signal_hook::SigId;
+use snap_core::base::{id::Id, time::Time};
 
 pub(crate) use self::{
     json::{CommitJson, EntryJson, VERSION, hex},
+    out::Out,
     paint::Paint,
     progress::Progress,
 };
-use crate::args::Global;
+use self::{pager::Pager, screen::Screen};
+use crate::{args::Global, config::UiSettings, env::Env};
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -64,13 +72,28 @@ pub(crate) struct Ui {
     err_is_terminal: bool,
     out_paint: Paint,
     err_paint: Paint,
+    pager: Option<Pager>,
+    screen: Arc<Screen>,
+    now: Option<Time>,
+}
+
+/// An error under `--json`.
+#[derive(Serialize)]
+struct ErrorJson<'a> {
+    version: u32,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    message: &'a str,
+    causes: &'a [String],
+    hint: Option<&'a str>,
+    exit: u8,
 }
 
 impl Ui {
-    /// As the global options and the settings say.
-    pub(crate) fn new(global: &Global, color: When) -> Self {
+    /// As the global options, the settings and the environment say.
+    pub(crate) fn new(global: &Global, settings: &UiSettings, env: &Env) -> Self {
         let auto = |choice| choice != anstream::ColorChoice::Never;
-        let (out, err) = match color {
+        let (out, err) = match settings.color {
             When::Always => (true, true),
             When::Never => (false, false),
             When::Auto => {
@@ -82,26 +105,34 @@ impl Ui {
             (false, false) => Talk::Normal,
             (false, true) => Talk::Verbose,
         };
+        let out_is_terminal = io::stdout().is_terminal();
+        let may_page = out_is_terminal && !global.no_pager && !global.json && !env.is_dumb;
+        let set = env.pager.as_deref().or(settings.pager.as_deref());
+        // A setting of none is one, too.
+        let may_page = may_page && set != Some("");
+        let pager = set.or(env.usual_pager.as_deref());
         Self {
             talk,
             form: if global.json { Form::Json } else { Form::Text },
-            out_is_terminal: io::stdout().is_terminal(),
+            out_is_terminal,
             err_is_terminal: io::stderr().is_terminal(),
             out_paint: Paint::new(out),
             err_paint: Paint::new(err),
+            pager: if may_page { Pager::new(pager, env.has_less) } else { None },
+            screen: Arc::default(),
+            now: None,
         }
     }
 
-    /// Without colours; for errors before the options are known.
-    pub(crate) fn plain() -> Self {
-        Self {
-            talk: Talk::Normal,
-            form: Form::Text,
-            out_is_terminal: false,
-            err_is_terminal: false,
-            out_paint: Paint::new(false),
-            err_paint: Paint::new(false),
-        }
+    /// What a second Ctrl-C does, which it is not to do while a pager has the
+    /// screen: there, Ctrl-C is a key like others.
+    pub(crate) fn leave_to_pager(&mut self, second: SigId) {
+        self.screen = Arc::new(Screen::new(second));
+    }
+
+    /// From now on times are shown with how long ago they are.
+    pub(crate) fn set_now(&mut self, now: Time) {
+        self.now = Some(now);
     }
 
     /// Whether JSON is wanted.
@@ -128,12 +159,32 @@ impl Ui {
 
     /// Whether a progress bar may be drawn.
     fn may_draw(&self) -> bool {
-        self.err_is_terminal && self.talk > Talk::Quiet
+        self.err_is_terminal && self.talk > Talk::Quiet && !self.screen.is_taken()
     }
 
-    /// Data for stdout, buffered; call [`Out::finish`] at the end.
+    /// Data for stdout, buffered; call [`Out::finish`] at the end. On a terminal
+    /// a pager gets what is longer than the screen.
     pub(crate) fn out(&self) -> Out {
-        Out(BufWriter::with_capacity(64 << 10, io::stdout()))
+        match &self.pager {
+            Some(pager) => Out::paged(pager.clone(), Arc::clone(&self.screen)),
+            None => Out::plain(),
+        }
+    }
+
+    /// The same, always without a pager: for content that people did not
+    /// ask to read, or that is no text.
+    #[expect(clippy::unused_self, reason = "all output is asked of the same thing")]
+    pub(crate) fn plain_out(&self) -> Out {
+        Out::plain()
+    }
+
+    /// A time: local, and on a terminal with how long ago it was.
+    pub(crate) fn when(&self, time: Time) -> String {
+        let shown = time::local(time);
+        match self.now.filter(|_| self.out_is_terminal) {
+            Some(now) => format!("{shown} ({})", time::ago(time, now)),
+            None => shown,
+        }
     }
 
     /// Where the stdout of a command goes that is run on the way: it is talk.
@@ -176,25 +227,65 @@ impl Ui {
     }
 
     /// An error with its causes, and what to do about it.
-    pub(crate) fn error(&self, error: &(dyn std::error::Error + 'static), hint: Option<&str>) {
-        let label = self.err_paint.error("error:");
-        let mut all = format!("{label} {}", text::lines(&error.to_string()));
-        let mut last = error.to_string();
+    pub(crate) fn error(
+        &self,
+        error: &(dyn std::error::Error + 'static),
+        hint: Option<&str>,
+        exit: u8,
+    ) {
+        let message = error.to_string();
+        let mut causes: Vec<String> = Vec::new();
         let mut cause = error.source();
         while let Some(error) = cause {
-            let message = error.to_string();
+            let text = error.to_string();
             // `#[error(transparent)]` and libraries that repeat themselves.
-            if message != last {
-                all.push_str(&format!("\n  caused by: {}", text::lines(&message)));
+            if text != *causes.last().unwrap_or(&message) {
+                causes.push(text);
             }
-            last = message;
             cause = error.source();
+        }
+        if self.is_json() {
+            return self.error_json(&message, &causes, hint, exit);
+        }
+        let label = self.err_paint.error("error:");
+        let mut all = format!("{label} {}", text::lines(&message));
+        for cause in causes {
+            all.push_str(&format!("\n  caused by: {}", text::lines(&cause)));
         }
         if let Some(hint) = hint {
             let label = self.err_paint.hint("hint:");
             all.push_str(&format!("\n{label} {}", text::lines(hint)));
         }
         self.say_raw(&all);
+    }
+
+    /// What clap says about a command line that is wrong.
+    pub(crate) fn usage_error(&self, answer: &StyledStr, exit: u8) {
+        let plain = answer.to_string();
+        let (message, rest) = plain.split_once("\n\n").unwrap_or((plain.trim_end(), ""));
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        if self.is_json() {
+            let tip = rest.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+            return self.error_json(message, &[], tip, exit);
+        }
+        let shown = if self.err_paint.is_on() { answer.ansi().to_string() } else { plain };
+        self.say_raw(shown.trim_end_matches('\n'));
+    }
+
+    /// Help, or the version.
+    pub(crate) fn help(&self, answer: &StyledStr) -> io::Result<()> {
+        let mut out = self.out();
+        match self.out_paint.is_on() {
+            true => write!(out, "{}", answer.ansi())?,
+            false => write!(out, "{answer}")?,
+        }
+        out.finish()
+    }
+
+    fn error_json(&self, message: &str, causes: &[String], hint: Option<&str>, exit: u8) {
+        let kind = "error";
+        let error = ErrorJson { version: json::VERSION, kind, message, causes, hint, exit };
+        self.say_raw(&serde_json::to_string(&error).unwrap_or_default());
     }
 
     fn say(&self, message: &str) {
@@ -204,33 +295,6 @@ impl Ui {
     /// One write, so that lines of several processes do not mix. A stderr that
     /// is closed is no reason to stop.
     fn say_raw(&self, message: &str) {
-        let _ = io::stderr().lock().write_all(format!("{message}\n").as_bytes());
-    }
-}
-
-/// Buffered stdout. Not locked, so that it may be shared by threads.
-#[derive(Debug)]
-pub(crate) struct Out(BufWriter<Stdout>);
-
-impl Out {
-    /// Prints one object on a line of its own.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, value).map_err(io::Error::from)?;
-        self.0.write_all(b"\n")
-    }
-
-    /// Writes what is still buffered.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Write for Out {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.screen.say(&format!("{message}\n"));
     }
 }

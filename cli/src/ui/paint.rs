@@ -16,7 +16,7 @@ impl Paint {
     }
 
     /// Whether it paints.
-    pub(crate) fn is_on(self) -> bool {
+    pub(crate) const fn is_on(self) -> bool {
         self.on
     }
 

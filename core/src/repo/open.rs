@@ -165,7 +165,7 @@ impl Repo {
         let disk = Disk::default();
         let refs = Refs::new(dir, disk.clone());
         let store = Store::open_as_it_is(dir, disk.clone())?;
-        Ok(Self { store, config, refs, dir: dir.to_owned(), disk })
+        Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
     }
 
     /// The store folder that belongs to `start`: `.snap` in it or in the

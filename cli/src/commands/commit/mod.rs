@@ -44,7 +44,7 @@ Examples:
   snap commit --dry-run                say what it would come to
 
 What is left out: what .snapignore files say (in the syntax of .gitignore), the
-options below, the settings, and the store itself. Profiles and hooks are
+options for it, the settings, and the store itself. Profiles and hooks are
 settings, see docs/configuration.md.";
 
 /// Make a snapshot

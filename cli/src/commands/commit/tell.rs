@@ -49,7 +49,7 @@ struct DryJson {
 /// Prints the id, which is what stdout is for.
 pub(super) fn id(outcome: &Outcome, repo: &Repo, cx: &Context) -> Result<(), CliError> {
     let Some(id) = &outcome.id else { return Ok(()) };
-    let mut out = cx.ui().out();
+    let mut out = cx.ui().plain_out();
     if cx.ui().is_json() {
         let commit = read(id, repo)?;
         out.json(&Made {

@@ -1,0 +1,65 @@
+//! `snap completions`: scripts that make shells complete.
+
+use std::io::Write;
+
+use clap_complete::{Shell as Static, generate};
+
+use crate::{
+    args::definition,
+    context::Context,
+    report::{CliError, Done},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  source <(snap completions bash)      in ~/.bashrc
+  snap completions zsh > ~/.zfunc/_snap
+                                       in a folder of $fpath
+  snap completions fish > ~/.config/fish/completions/snap.fish
+  snap completions powershell | Out-String | Invoke-Expression
+                                       in $PROFILE
+  eval (snap completions elvish | slurp)
+                                       in ~/.config/elvish/rc.elv
+
+In bash, zsh and fish the Tab key then knows commands, options, branches, tags,
+ids and, behind `REV:`, what is in a snapshot, folder by folder. Those of
+PowerShell and Elvish know commands and options.";
+
+/// Print a script that completes command lines
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CompletionsArgs {
+    /// Shell to print it for
+    shell: Shell,
+}
+
+/// A shell.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+    Elvish,
+}
+
+pub(crate) fn run(args: &CompletionsArgs, cx: &Context) -> Result<Done, CliError> {
+    let script = match args.shell {
+        Shell::Bash => include_bytes!("../complete/scripts/snap.bash").to_vec(),
+        Shell::Zsh => include_bytes!("../complete/scripts/snap.zsh").to_vec(),
+        Shell::Fish => include_bytes!("../complete/scripts/snap.fish").to_vec(),
+        Shell::Powershell => generated(Static::PowerShell),
+        Shell::Elvish => generated(Static::Elvish),
+    };
+    let mut out = cx.ui().out();
+    out.write_all(&script)?;
+    out.finish()?;
+    Ok(Done::Well)
+}
+
+/// A script that knows the definition as it is now, and asks nobody.
+fn generated(shell: Static) -> Vec<u8> {
+    let mut script = Vec::new();
+    generate(shell, &mut definition(), "snap", &mut script);
+    script
+}

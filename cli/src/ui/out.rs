@@ -1,0 +1,79 @@
+//! Data for stdout, with a pager or without.
+
+use std::{
+    io::{self, BufWriter, Stdout, Write},
+    sync::Arc,
+};
+
+use serde::Serialize;
+
+use super::{
+    pager::{Paged, Pager},
+    screen::Screen,
+};
+
+/// Written at once; the less, the sooner a pager has something to show.
+const PLAIN_BYTES: usize = 64 << 10;
+const PAGED_BYTES: usize = 4 << 10;
+
+/// Buffered stdout. Not locked, so that it may be shared by threads.
+#[derive(Debug)]
+pub(crate) struct Out(BufWriter<To>);
+
+#[derive(Debug)]
+enum To {
+    Stdout(Stdout),
+    Paged(Box<Paged>),
+}
+
+impl Out {
+    pub(super) fn plain() -> Self {
+        Self(BufWriter::with_capacity(PLAIN_BYTES, To::Stdout(io::stdout())))
+    }
+
+    pub(super) fn paged(pager: Pager, screen: Arc<Screen>) -> Self {
+        let to = To::Paged(Box::new(Paged::new(pager, screen)));
+        Self(BufWriter::with_capacity(PAGED_BYTES, to))
+    }
+
+    /// Prints one object on a line of its own.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.0, value).map_err(io::Error::from)?;
+        self.0.write_all(b"\n")
+    }
+
+    /// Writes what is still buffered, and waits until a pager is left.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.0.flush()?;
+        match self.0.get_mut() {
+            To::Stdout(_) => Ok(()),
+            To::Paged(paged) => paged.finish(),
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Write for To {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(stdout) => stdout.write(bytes),
+            Self::Paged(paged) => paged.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(stdout) => stdout.flush(),
+            Self::Paged(paged) => paged.flush(),
+        }
+    }
+}
