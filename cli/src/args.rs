@@ -183,7 +183,7 @@ pub(crate) enum Command {
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]
     Man(commands::man::ManArgs),
-    #[command(name = "__complete", hide = true)]
+    #[command(name = "__tab", hide = true)]
     Complete(commands::complete::CompleteArgs),
     #[command(name = "__docs", hide = true)]
     Docs(commands::docs::DocsArgs),

@@ -9,7 +9,7 @@ const ESCAPE: char = '\u{1b}';
 
 /// What a terminal is sent while the shell runs `line`, in which `snap` is the
 /// binary; `None` where there is no terminal to be had.
-fn shown(env: &TestEnv, line: &str) -> Option<String> {
+pub(crate) fn shown(env: &TestEnv, line: &str) -> Option<String> {
     let snap = env!("CARGO_BIN_EXE_snap");
     let script = format!("snap() {{ {snap} \"$@\"; }}; {line}");
     let mut command = env.command_of("", "script");

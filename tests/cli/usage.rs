@@ -10,7 +10,7 @@ fn a_word_that_is_no_command_is_a_usage_error() {
     --- stderr ---
     error: unrecognized subcommand 'comit'
 
-      tip: some similar subcommands exist: 'config', 'commit'
+      tip: some similar subcommands exist: 'config', 'completions', 'commit'
 
     Usage: snap [OPTIONS] <COMMAND>
 
@@ -30,25 +30,33 @@ fn help_teaches_by_example() {
 #[test]
 fn every_command_shows_examples() {
     let env = TestEnv::new();
-    let mut commands = subcommands(&env, &[]);
-    assert!(commands.len() >= 8, "{commands:?}");
-    let below: Vec<_> = commands.iter().flat_map(|name| subcommands(&env, name)).collect();
-    assert!(below.contains(&vec!["config".to_owned(), "set".to_owned()]), "{below:?}");
-    commands.extend(below);
+    let docs = env.snap(["__docs"]).succeeds().stdout;
+    let headings =
+        docs.lines().filter_map(|line| line.strip_prefix("## `snap ")?.strip_suffix('`'));
+    let commands: Vec<Vec<&str>> = headings.map(|name| name.split(' ').collect()).collect();
+    assert!(commands.contains(&vec!["config", "set"]) && commands.len() > 10, "{commands:?}");
     for command in commands {
-        let help = env.snap(command.iter().chain(["--help".to_owned()].iter())).succeeds().stdout;
+        let help = env.snap(command.iter().chain(&["--help"])).succeeds().stdout;
         let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{help}"));
         assert!(examples.contains(command.last().unwrap()), "{command:?}: {examples}");
+        let other = env.snap([&["help"], &*command].concat()).succeeds();
+        assert_eq!(other.stdout, help);
     }
 }
 
-/// The commands that the help of a command lists.
-fn subcommands(env: &TestEnv, command: &[String]) -> Vec<Vec<String>> {
-    let help = env.snap(command.iter().chain(["--help".to_owned()].iter())).succeeds().stdout;
-    let Some((_, commands)) = help.split_once("Commands:\n") else { return Vec::new() };
-    let lines = commands.lines().take_while(|line| !line.is_empty());
-    let names = lines.filter_map(|line| line.split_whitespace().next());
-    names.map(|name| [command, &[name.to_owned()]].concat()).collect()
+#[test]
+fn the_help_groups_the_commands() {
+    let env = TestEnv::new();
+    let help = env.snap(["-h"]).succeeds().stdout;
+    let (_, commands) = help.split_once("COMMAND>\n\n").unwrap();
+    let (commands, _) = commands.split_once("Global options:").unwrap();
+    let groups: Vec<_> = commands.split_terminator("\n\n").collect();
+    assert!(groups[0].starts_with("Make snapshots:\n  init "), "{commands}");
+    assert!(groups.iter().any(|group| group.starts_with("Get files back:\n  restore ")));
+    // One that no group has would be there all the same.
+    assert!(!commands.contains("More:"), "{commands}");
+    assert!(!commands.contains("__") && !commands.contains("  man "), "{commands}");
+    assert_eq!(commands.matches("  log ").count(), 1, "{commands}");
 }
 
 #[test]

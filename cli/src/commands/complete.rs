@@ -1,4 +1,4 @@
-//! `snap __complete`: what the completion scripts ask.
+//! `snap __tab`: what the completion scripts ask.
 
 use std::{ffi::OsString, io::Write};
 

@@ -60,6 +60,10 @@ pub(crate) fn run(args: &CompletionsArgs, cx: &Context) -> Result<Done, CliError
 /// A script that knows the definition as it is now, and asks nobody.
 fn generated(shell: Static) -> Vec<u8> {
     let mut script = Vec::new();
-    generate(shell, &mut definition(), "snap", &mut script);
+    let whole = definition();
+    let shown = whole.get_subcommands().filter(|command| !command.is_hide_set());
+    let arguments = whole.get_arguments().cloned();
+    let mut definition = clap::Command::new("snap").args(arguments).subcommands(shown.cloned());
+    generate(shell, &mut definition, "snap", &mut script);
     script
 }

@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use snap_core::base::io::PathError;
+use snap_core::{base::io::PathError, disk::Disk};
 
 use crate::{
     args::definition,
@@ -42,12 +42,11 @@ pub(crate) fn run(args: &ManArgs, cx: &Context) -> Result<Done, CliError> {
         out.finish()?;
         return Ok(Done::Well);
     };
-    fs_err::create_dir_all(folder)
-        .map_err(|error| CliError::Source(PathError::when("create folder", folder)(error)))?;
+    Disk::default().create_folders(folder)?;
     for command in &commands {
         let path = folder.join(format!("{}.1", command.dashed()));
-        let done = fs_err::write(&path, man::page(command)?);
-        done.map_err(|error| CliError::Source(PathError::when("write", &path)(error)))?;
+        // What failed and where is said by the error around it.
+        std::fs::write(&path, man::page(command)?).map_err(PathError::when("write", &path))?;
     }
     let pages = size::count(commands.len() as u64, "page");
     cx.ui().status(format_args!("Wrote {pages} to {}", folder.display()));

@@ -1,6 +1,6 @@
 //! Completing a command line: the words up to the cursor → what may come next.
 //!
-//! The scripts in `scripts/` call the hidden `snap __complete` whenever somebody
+//! The scripts in `scripts/` call the hidden `snap __tab` whenever somebody
 //! presses the Tab key. What options and commands there are comes from clap's own
 //! definition, what an argument stands for from [`kind`], and what there is in
 //! a store from [`values`]. How words are quoted is [`shell`]'s concern.

@@ -194,8 +194,9 @@ impl Values {
         let date = |text: &str| time::parse(text, self.place.now);
         let revisions = Revisions::new(repo, &date);
         let colons = current.iter().enumerate().filter(|(_, b)| **b == b':').map(|(at, _)| at);
-        // Few dates have more.
-        for at in colons.take(4) {
+        // Few dates have more. The longest wins, as where revisions are read.
+        let colons: Vec<_> = colons.take(4).collect();
+        for at in colons.into_iter().rev() {
             let rev = std::str::from_utf8(&current[..at]).ok()?;
             if let Ok(id) = revisions.commit(rev) {
                 return Some((at, repo.store().commit(&id).ok()?.tree));

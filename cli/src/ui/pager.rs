@@ -94,6 +94,8 @@ enum State {
     Shown(Shown),
     /// There is no pager, or none any more.
     Plain,
+    /// Whoever read in the pager has seen enough.
+    Left,
 }
 
 #[derive(Debug)]
@@ -143,9 +145,25 @@ impl Paged {
                 left?
             }
             State::Plain => Vec::new(),
+            State::Left => return Ok(()),
         };
         io::stdout().write_all(&left)?;
         io::stdout().flush()
+    }
+
+    /// The pager reads no more. What it should have shown is printed, if it
+    /// never was one.
+    fn left(&mut self) -> io::Result<()> {
+        if let State::Shown(shown) = std::mem::replace(&mut self.state, State::Left) {
+            let in_vain = shown.wait();
+            self.screen.give_back();
+            let in_vain = in_vain?;
+            if !in_vain.is_empty() {
+                self.state = State::Plain;
+                io::stdout().write_all(&in_vain)?;
+            }
+        }
+        Ok(())
     }
 
     fn start(&mut self) -> io::Result<()> {
@@ -175,31 +193,20 @@ impl Write for Paged {
             }
             State::Shown(shown) => match shown.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                    let State::Shown(shown) = std::mem::replace(&mut self.state, State::Plain)
-                    else {
-                        return Err(error);
-                    };
-                    let left = shown.wait();
-                    self.screen.give_back();
-                    match left? {
-                        // Somebody has seen enough.
-                        left if left.is_empty() => Err(error),
-                        left => {
-                            io::stdout().write_all(&left)?;
-                            io::stdout().write(bytes)
-                        }
-                    }
+                    self.left()?;
+                    self.write(bytes)
                 }
                 written => written,
             },
             State::Plain => io::stdout().write(bytes),
+            State::Left => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.state {
             // To be held back is the point of it; a pipe has no buffer.
-            State::Fits { .. } | State::Shown(_) => Ok(()),
+            State::Fits { .. } | State::Shown(_) | State::Left => Ok(()),
             State::Plain => io::stdout().flush(),
         }
     }

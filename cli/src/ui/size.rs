@@ -24,7 +24,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, &'static str> {
 /// Shows a number with its noun: `1 file`, `1,204 files`, `2 entries`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     let number_shown = grouped(number);
-    match (number, noun.strip_suffix('y')) {
+    let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match (number, stem) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{number_shown} {stem}ies"),
         (_, None) => format!("{number_shown} {noun}s"),
@@ -58,6 +59,7 @@ mod tests {
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(count(1_234_567, "file"), "1,234,567 files");
         assert_eq!(count(2, "entry"), "2 entries");
+        assert_eq!(count(2, "day"), "2 days");
         assert_eq!(grouped(999), "999");
     }
 }

@@ -10,7 +10,7 @@ _snap() {
             :folders) compopt +o nospace -o dirnames 2>/dev/null ;;
             [+=]*) COMPREPLY+=("${line:1}") ;;
         esac
-    done < <(command snap __complete bash "${COMP_LINE:0:COMP_POINT}" "$COMP_WORDBREAKS" \
+    done < <(command snap __tab bash "${COMP_LINE:0:COMP_POINT}" "$COMP_WORDBREAKS" \
         "$COMP_TYPE" 2>/dev/null)
     # Candidates come with their spaces, and in an order of their own.
     if ((${#COMPREPLY[@]})); then

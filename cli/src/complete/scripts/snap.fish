@@ -8,7 +8,7 @@ function __snap_complete
     set -e before[1]
     set -l files :nothing
     set -l found
-    for line in (command snap __complete fish -- $before "$token" 2>/dev/null)
+    for line in (command snap __tab fish -- $before "$token" 2>/dev/null)
         switch $line
             case ':*'
                 set files $line

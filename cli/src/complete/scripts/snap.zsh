@@ -6,7 +6,7 @@
 _snap() {
     local line files value about
     local -a told whole whole_shown open open_shown described
-    told=("${(@f)$(command snap __complete zsh -- "${(@Q)words[2,CURRENT-1]}" \
+    told=("${(@f)$(command snap __tab zsh -- "${(@Q)words[2,CURRENT-1]}" \
         "${(Q)PREFIX}" 2>/dev/null)}")
     for line in "${told[@]}"; do
         value=${${line#?}%%$'\t'*}

@@ -1,0 +1,321 @@
+//! What is printed under `--json`, against `docs/schema/`.
+//!
+//! The checker knows the part of JSON Schema that the files use, and refuses a
+//! file that uses more: so a keyword with a slip in it is no check that
+//! never fails.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use serde_json::{Map, Value};
+
+use crate::env::TestEnv;
+
+/// Schemas by name, such as `commit`.
+struct Schemas {
+    by_name: BTreeMap<String, Value>,
+    seen: BTreeSet<String>,
+}
+
+impl Schemas {
+    fn read() -> Self {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
+        let files = fs_err::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+        let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
+        let mut by_name = BTreeMap::new();
+        for path in files {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let schema: Value =
+                serde_json::from_str(&fs_err::read_to_string(&path).unwrap()).unwrap();
+            assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+            assert_eq!(schema["$id"], format!("{name}.json"));
+            assert!(schema["description"].is_string(), "{name} does not say what it is");
+            assert_eq!(schema["properties"]["version"]["const"], 1, "{name}");
+            assert_eq!(schema["required"][0], "version", "{name}");
+            sound(&schema).unwrap_or_else(|fault| panic!("{name}.json: {fault}"));
+            by_name.insert(name, schema);
+        }
+        Self { by_name, seen: BTreeSet::new() }
+    }
+
+    /// Asserts that each line fits one of `names`, and each name a line.
+    #[track_caller]
+    fn check(&mut self, what: &str, lines: &str, names: &[&str]) {
+        let mut left: BTreeSet<&str> = names.iter().copied().collect();
+        for line in lines.lines() {
+            let record: Value = serde_json::from_str(line)
+                .unwrap_or_else(|_| panic!("{what} prints what is no JSON: {line}"));
+            let fits: Vec<_> =
+                names.iter().map(|name| (name, valid(&self.by_name[*name], &record))).collect();
+            match fits.iter().find(|(_, fault)| fault.is_ok()) {
+                Some((name, _)) => {
+                    left.remove(**name);
+                    self.seen.insert((**name).to_owned());
+                }
+                None => panic!("{what} prints {line}\nwhich does not fit {fits:?}"),
+            }
+        }
+        assert!(left.is_empty(), "{what} printed no {left:?}, but\n{lines}");
+    }
+}
+
+const KEYWORDS: [&str; 14] = [
+    "$schema",
+    "$id",
+    "title",
+    "description",
+    "type",
+    "const",
+    "enum",
+    "pattern",
+    "minimum",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "examples",
+];
+
+/// Whether a schema uses known keywords only, and lists all properties.
+fn sound(schema: &Value) -> Result<(), String> {
+    let schema = schema.as_object().ok_or("a schema is an object")?;
+    if let Some(other) = schema.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
+        return Err(format!("unknown keyword {other}"));
+    }
+    let types = types(schema);
+    if types.is_empty() && !schema.contains_key("const") && !schema.contains_key("enum") {
+        let any = schema.keys().all(|key| key == "description");
+        return if any { Ok(()) } else { Err(format!("no type: {schema:?}")) };
+    }
+    if let Some(pattern) = schema.get("pattern") {
+        pattern_fn(pattern.as_str().unwrap_or_default()).ok_or(format!("pattern {pattern}"))?;
+    }
+    if types.contains(&"object") {
+        let more = schema.get("additionalProperties").ok_or("no additionalProperties")?;
+        let properties = schema.get("properties").and_then(Value::as_object);
+        match (more, properties) {
+            // What users name: labels.
+            (Value::Object(_), None) => sound(more)?,
+            (Value::Bool(false), Some(properties)) => {
+                properties.values().try_for_each(sound)?;
+                let required = schema.get("required").and_then(Value::as_array);
+                let required = required.ok_or("nothing is required")?;
+                let unknown =
+                    required.iter().find(|name| !properties.contains_key(name.as_str().unwrap()));
+                unknown.map_or(Ok(()), |name| Err(format!("{name} is required but unknown")))?;
+            }
+            _ => return Err("additionalProperties must be false".to_owned()),
+        }
+    }
+    if types.contains(&"array") {
+        sound(schema.get("items").ok_or("no items")?)?;
+    }
+    Ok(())
+}
+
+fn types(schema: &Map<String, Value>) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+type Test = fn(&str) -> bool;
+
+/// The patterns that are used, as functions.
+fn pattern_fn(pattern: &str) -> Option<Test> {
+    let hex: Test = |text| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    match pattern {
+        "^[0-9a-f]{64}$" => Some(|text| {
+            text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        }),
+        "^([0-9a-f]{2})*$" => Some(hex),
+        "^[0-7]{4}$" => {
+            Some(|text| text.len() == 4 && text.bytes().all(|b| (b'0'..=b'7').contains(&b)))
+        }
+        // RFC 3339 in UTC.
+        "^[-+]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z$" => {
+            Some(|text| text.ends_with('Z') && text.contains('T') && text.len() >= 20)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a value is what a schema says.
+fn valid(schema: &Value, value: &Value) -> Result<(), String> {
+    let schema = schema.as_object().unwrap();
+    let of = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let types = types(schema);
+    let fits = |known: &&str| *known == of || (*known == "number" && of == "integer");
+    if !types.is_empty() && !types.iter().any(fits) {
+        return Err(format!("{value} is no {types:?}"));
+    }
+    if schema.get("const").is_some_and(|only| only != value) {
+        return Err(format!("{value} is not {}", schema["const"]));
+    }
+    if schema.get("enum").is_some_and(|known| !known.as_array().unwrap().contains(value)) {
+        return Err(format!("{value} is none of {}", schema["enum"]));
+    }
+    if let (Some(least), Some(number)) = (schema.get("minimum"), value.as_f64())
+        && number < least.as_f64().unwrap()
+    {
+        return Err(format!("{value} is less than {least}"));
+    }
+    if let (Some(Value::String(pattern)), Value::String(text)) = (schema.get("pattern"), value)
+        && !pattern_fn(pattern).unwrap()(text)
+    {
+        return Err(format!("{value} does not match {pattern}"));
+    }
+    match value {
+        Value::Array(items) => items.iter().try_for_each(|item| valid(&schema["items"], item)),
+        Value::Object(map) => valid_object(schema, map),
+        _ => Ok(()),
+    }
+}
+
+fn valid_object(schema: &Map<String, Value>, map: &Map<String, Value>) -> Result<(), String> {
+    let none = Map::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    for (key, value) in map {
+        match (properties.get(key), &schema["additionalProperties"]) {
+            (Some(known), _) | (None, known @ Value::Object(_)) => {
+                valid(known, value).map_err(|fault| format!("{key}: {fault}"))?;
+            }
+            _ => return Err(format!("{key} is unknown")),
+        }
+    }
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let mut required = required.filter_map(Value::as_str);
+    required.find(|name| !map.contains_key(*name)).map_or(Ok(()), |name| Err(format!("no {name}")))
+}
+
+#[test]
+fn the_checker_finds_faults() {
+    let schema: Value = serde_json::json!({
+        "type": "object", "additionalProperties": false, "required": ["a"],
+        "properties": {
+            "a": { "type": ["integer", "null"], "minimum": 0 },
+            "b": { "type": "string", "pattern": "^[0-7]{4}$" },
+            "c": { "type": "array", "items": { "enum": ["x"] } },
+        },
+    });
+    assert_eq!(sound(&schema), Ok(()));
+    let check = |text: &str| valid(&schema, &serde_json::from_str(text).unwrap());
+    assert_eq!(check(r#"{"a": null, "b": "0644", "c": ["x"]}"#), Ok(()));
+    for bad in [
+        "{}",
+        r#"{"a": -1}"#,
+        r#"{"a": 1.5}"#,
+        r#"{"a": 1, "b": "0999"}"#,
+        r#"{"a": 1, "c": ["y"]}"#,
+        r#"{"a": 1, "d": 1}"#,
+        "[]",
+    ] {
+        assert!(check(bad).is_err(), "{bad}");
+    }
+    let slip = serde_json::json!({ "type": "string", "patern": "x" });
+    assert!(sound(&slip).is_err());
+    assert!(sound(&serde_json::json!({ "type": "object", "properties": {} })).is_err());
+}
+
+/// Commands that print none: their output is a content, a script or a page.
+const WITHOUT: [&str; 4] = ["cat", "completions", "man", "help"];
+
+#[test]
+fn every_record_is_as_its_schema_says() {
+    let env = TestEnv::new();
+    let mut schemas = Schemas::read();
+    let mut used: BTreeSet<String> = BTreeSet::new();
+    let runs: &[(&[&str], &[&str])] = &[
+        (&["init"], &["store"]),
+        (&["commit", "-m", "one", "--label", "ci=7"], &["made-commit"]),
+        (&["commit", "--stdin", "x"], &["made-commit"]),
+        (&["branch", "old", "HEAD~1"], &[]),
+        (&["tag", "v1"], &[]),
+        (&["branch"], &["ref"]),
+        (&["tag"], &["ref"]),
+        (&["branch", "--log", "main"], &["ref-log"]),
+        (&["log"], &["commit"]),
+        (&["show"], &["commit"]),
+        (&["show", "old:sub/file"], &["entry"]),
+        (&["ls", "-R", "old"], &["entry"]),
+        (&["restore", "old", "out", "--dry-run"], &["restore-change", "restored"]),
+        (&["restore", "old", "out"], &["restored"]),
+        (&["pack", "old", "-o", "x.snap"], &["packed"]),
+        (&["--store", "other", "init"], &["store"]),
+        (&["--store", "other", "unpack", "x.snap"], &["unpacked"]),
+        (&["verify"], &["verify-summary"]),
+        (&["config"], &["setting"]),
+        (&["config", "list"], &["setting"]),
+        (&["config", "get", "chunk.min"], &["setting"]),
+        (&["config", "set", "compression.level", "5"], &[]),
+    ];
+    odd_tree(&env);
+    for (args, names) in runs {
+        let ran = env.snap([&["--json"], *args].concat()).succeeds();
+        schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stdout, names);
+        used.extend(args.iter().map(|word| (*word).to_owned()));
+    }
+    for args in [&["log", "nope"][..], &["nope"], &["log", "-n", "0"], &["log", "--since", "soon"]]
+    {
+        let ran = env.snap([&["--json"], args].concat());
+        assert_eq!(ran.stdout, "");
+        schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stderr, &["error"]);
+        assert_eq!(serde_json::from_str::<Value>(&ran.stderr).unwrap()["exit"], ran.code.unwrap());
+    }
+    damage(&env);
+    let ran = env.snap(["--json", "verify", "--data"]);
+    let found = ["verify-problem", "verify-commit", "verify-path", "verify-summary"];
+    schemas.check("snap --json verify --data", &ran.stdout, &found);
+
+    let unseen: Vec<_> =
+        schemas.by_name.keys().filter(|name| !schemas.seen.contains(*name)).collect();
+    assert!(unseen.is_empty(), "no command printed a record of {unseen:?}");
+    // Each command is either tried here or said to print none.
+    let docs = env.snap(["__docs"]).succeeds().stdout;
+    let headings =
+        docs.lines().filter_map(|line| line.strip_prefix("## `snap ")?.strip_suffix('`'));
+    for command in headings {
+        let name = command.split(' ').next().unwrap();
+        let known = used.contains(name) || WITHOUT.contains(&name);
+        assert!(known, "`snap {command}` is not tried with --json");
+    }
+}
+
+/// Files, folders, links and a name that is not UTF-8.
+fn odd_tree(env: &TestEnv) {
+    use std::os::unix::ffi::OsStrExt;
+    env.write("sub/file", "some text\n");
+    std::os::unix::fs::symlink("sub/file", env.path("link")).unwrap();
+    fs_err::hard_link(env.path("sub/file"), env.path("sub/twin")).unwrap();
+    fs_err::write(env.path(std::ffi::OsStr::from_bytes(b"sub/caf\xe9")), "x").unwrap();
+    rustix_fifo(env);
+}
+
+fn rustix_fifo(env: &TestEnv) {
+    let made = env.command_of("", "/usr/bin/mkfifo").arg("pipe").status().unwrap();
+    assert!(made.success());
+}
+
+/// Changes a byte in the middle of the first pack that holds contents.
+fn damage(env: &TestEnv) {
+    for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
+        let path = pack.unwrap().path();
+        let mut bytes = fs_err::read(&path).unwrap();
+        bytes[20] ^= 1;
+        fs_err::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .unwrap();
+        fs_err::write(&path, bytes).unwrap();
+    }
+}
