@@ -230,11 +230,11 @@ fn a_file_that_is_there_stays() {
     error: cannot create a file beside none/x.snap
       caused by: No such file or directory (os error 2)
     ");
-    insta::assert_snapshot!(env.snap_in("project", ["--json", "pack", "-o", "-"]), @r"
+    insta::assert_snapshot!(env.snap_in("project", ["--json", "pack", "-o", "-"]), @r#"
     exit: 2
     --- stderr ---
-    error: --json and `-o -` both want stdout
-    ");
+    {"version":1,"type":"error","message":"--json and `-o -` both want stdout","causes":[],"hint":null,"exit":2}
+    "#);
 }
 
 #[test]

@@ -300,10 +300,6 @@ fn odd_tree(env: &TestEnv) {
     std::os::unix::fs::symlink("sub/file", env.path("link")).unwrap();
     fs_err::hard_link(env.path("sub/file"), env.path("sub/twin")).unwrap();
     fs_err::write(env.path(std::ffi::OsStr::from_bytes(b"sub/caf\xe9")), "x").unwrap();
-    rustix_fifo(env);
-}
-
-fn rustix_fifo(env: &TestEnv) {
     let made = env.command_of("", "/usr/bin/mkfifo").arg("pipe").status().unwrap();
     assert!(made.success());
 }

@@ -61,6 +61,9 @@ fn colours_can_be_turned_off() {
         "NO_COLOR=1 snap log; NO_COLOR=1 snap ls",
         "snap --color never log; snap --color=never ls",
         "TERM=dumb snap log; TERM=dumb snap ls",
+        "CLICOLOR=0 snap log; CLICOLOR=0 snap ls",
+        "snap --color never log --help; snap log --color=never -h; NO_COLOR=1 snap help log",
+        "snap --color never lgo || true; NO_COLOR=1 snap lgo || true",
         "snap --color never show nope || true",
     ] {
         let Some(said) = shown(&env, line) else { return };
@@ -69,6 +72,24 @@ fn colours_can_be_turned_off() {
     // And on, where there is no terminal.
     let log = env.snap(["--color", "always", "log"]).succeeds().stdout;
     assert!(log.contains(ESCAPE), "{log:?}");
+    let help = env.snap(["log", "-h", "--color", "always"]).succeeds().stdout;
+    assert!(help.contains(ESCAPE), "{help:?}");
+    let said = env.snap(["--color=always", "show", "nope"]).stderr;
+    assert!(said.contains(ESCAPE), "{said:?}");
+    let said = env.snap(["--color=always", "lgo"]).stderr;
+    assert!(said.contains(ESCAPE), "{said:?}");
+    assert!(!env.snap(["log", "-h"]).stdout.contains(ESCAPE));
+}
+
+#[test]
+fn variables_turn_colours_on_and_the_option_overrules_them() {
+    let mut env = env();
+    env.set("CLICOLOR_FORCE", "1");
+    assert!(env.snap(["log"]).succeeds().stdout.contains(ESCAPE));
+    assert!(!env.snap(["--color", "never", "log"]).succeeds().stdout.contains(ESCAPE));
+    assert!(!env.snap(["--json", "log"]).succeeds().stdout.contains(ESCAPE));
+    env.set("NO_COLOR", "1");
+    assert!(env.snap(["--color", "always", "log"]).succeeds().stdout.contains(ESCAPE));
 }
 
 #[test]
