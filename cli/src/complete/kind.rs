@@ -44,7 +44,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
         (["branch"], "log", _) => Kind::BranchOrHead,
         (["branch"], _, "NAME") | (_, "branch", _) => Kind::Branch,
         (["tag"], _, "NAME") => Kind::Tag,
-        (["commit"], _, "NAME") => Kind::Other,
+        (["commit"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
         (_, _, "REV" | "COMMIT" | "FROM" | "TO") => Kind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => Kind::RevOrEntry,
         (_, _, "REV:PATH" | "REV:PATH|ID") => Kind::Entry,
@@ -56,7 +56,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
         (_, _, "FILE" | "PATH") => Kind::File,
         (_, _, "DIR" | "FOLDER" | "STORE") => Kind::Folder,
         (_, _, "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => Kind::Other,
-        (_, _, "SIZE" | "NUMBER" | "PART" | "DATE" | "TIME" | "LEVEL") => Kind::Other,
+        (_, _, "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => Kind::Other,
         _ => return None,
     };
     Some(kind)
