@@ -281,11 +281,11 @@ fn the_form_follows_from_the_name_of_the_file() {
     error: tar.zst has no compression level -1
     hint: tar.zst has 1 (fastest) to 19 (smallest)
     ");
-    insta::assert_snapshot!(refused(&["-o", "-", "--json"]), @r"
+    insta::assert_snapshot!(refused(&["-o", "-", "--json"]), @r#"
     exit: 2
     --- stderr ---
-    error: --json and `-o -` both want stdout
-    ");
+    {"version":1,"type":"error","message":"--json and `-o -` both want stdout","causes":[],"hint":null,"exit":2}
+    "#);
     insta::assert_snapshot!(refused(&["-o", "b.tar", "--prefix", "../up"]), @r"
     exit: 2
     --- stderr ---

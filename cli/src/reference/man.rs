@@ -28,7 +28,19 @@ pub(crate) fn page(command: &Command) -> io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     page.extend_from_slice(rest(command).as_bytes());
-    Ok(page)
+    Ok(ascii(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// The same page in ASCII, which every groff reads without being told how.
+fn ascii(page: &str) -> String {
+    let mut shown = String::with_capacity(page.len());
+    for c in page.chars() {
+        match c {
+            c if c.is_ascii() => shown.push(c),
+            c => shown.push_str(&format!("\\[u{:04X}]", u32::from(c))),
+        }
+    }
+    shown
 }
 
 fn rest(command: &Command) -> String {
@@ -85,6 +97,7 @@ fn escaped(line: &str) -> String {
 mod tests {
     #[test]
     fn text_is_no_request() {
+        assert_eq!(super::ascii("a–b"), "a\\[u2013]b");
         assert_eq!(super::escaped(".snapignore"), "\\&.snapignore");
         assert_eq!(super::escaped("'it\\s' --x~1"), "\\&\\(aqit\\es\\(aq \\-\\-x\\(ti1");
     }
