@@ -63,7 +63,7 @@ fn every_command_has_a_manual_page() {
     exit: 1
     --- stderr ---
     error: cannot write man/snap.1/snap.1
-      caused by: Not a directory (os error 20)
+      caused by: failed to create file `man/snap.1/snap.1`: Not a directory (os error 20)
     ");
 }
 

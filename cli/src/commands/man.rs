@@ -45,8 +45,7 @@ pub(crate) fn run(args: &ManArgs, cx: &Context) -> Result<Done, CliError> {
     Disk::default().create_folders(folder)?;
     for command in &commands {
         let path = folder.join(format!("{}.1", command.dashed()));
-        // What failed and where is said by the error around it.
-        std::fs::write(&path, man::page(command)?).map_err(PathError::when("write", &path))?;
+        fs_err::write(&path, man::page(command)?).map_err(PathError::when("write", &path))?;
     }
     let pages = size::count(commands.len() as u64, "page");
     cx.ui().status(format_args!("Wrote {pages} to {}", folder.display()));
