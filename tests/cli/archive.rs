@@ -16,7 +16,7 @@ fn a_folder_goes_into_one_file_and_back() {
     insta::assert_snapshot!(env.snap(["archive", "photos", "-o", "p.snap", "--reproducible"]), @r"
     exit: 0
     --- stderr ---
-    Archived 2 files, 9 B into p.snap, 606 B, in [TIME]
+    Archived 2 files, [SIZE] into p.snap, [SIZE], in [TIME]
     ");
     assert!(!env.path(".snap").exists());
     insta::assert_snapshot!(env.snap(["ls", "-R", "p.snap"]), @r"

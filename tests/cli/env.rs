@@ -177,6 +177,10 @@ fn steady(text: &str) -> String {
     }
     shown.push_str(rest);
     let would = |line: &str| line.contains(", would add ");
+    // How many frames there are depends on which thread came first.
+    let of_bundle = |line: &str| {
+        ["Packed ", "Unpacked ", "Archived "].iter().any(|verb| line.starts_with(verb))
+    };
     let of_data = |line: &str| line.starts_with("Read ") && line.ends_with(" of the data\n");
     let lines = shown.split_inclusive('\n').map(|line| match line.rsplit_once(" in ") {
         Some((front, _)) if would(front) => "Read [SIZE], would add [SIZE]\n".to_owned(),
@@ -184,10 +188,26 @@ fn steady(text: &str) -> String {
             "Read [SIZE], added [SIZE], stored [SIZE] in [TIME]\n".to_owned()
         }
         Some((front, time)) if time.ends_with(" s\n") || time.ends_with(" ms\n") => {
+            let front = if of_bundle(line) { without_sizes(front) } else { front.to_owned() };
             format!("{front} in [TIME]\n")
         }
+        _ if of_bundle(line) => without_sizes(line),
         _ if of_data(line) => "Read [SIZE] of the data\n".to_owned(),
         _ => line.to_owned(),
     });
     lines.collect()
+}
+
+/// Replaces sizes such as `1.5 KiB`.
+fn without_sizes(line: &str) -> String {
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    for at in (1..words.len()).rev() {
+        let unit: String = words[at].chars().filter(char::is_ascii_alphabetic).collect();
+        let is_number = words[at - 1].parse::<f64>().is_ok();
+        if is_number && ["B", "KiB", "MiB"].contains(&&*unit) {
+            words[at - 1] = words[at].replace(&unit, "[SIZE]");
+            words.remove(at);
+        }
+    }
+    words.join(" ")
 }

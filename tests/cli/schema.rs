@@ -264,6 +264,7 @@ fn every_record_is_as_its_schema_says() {
         (&["restore", "old", "out", "--dry-run"], &["restore-change", "restored"]),
         (&["restore", "old", "out"], &["restored"]),
         (&["pack", "old", "-o", "x.snap"], &["packed"]),
+        (&["archive", "sub", "-o", "sub.snap"], &["archived"]),
         (&["export", "old", "-o", "x.tar"], &["exported"]),
         (&["export", "old", "-o", "x.zip"], &["exported"]),
         (&["undo", "--dry-run"], &["undo"]),
