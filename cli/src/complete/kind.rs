@@ -44,7 +44,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
         (["branch"], "log", _) => Kind::BranchOrHead,
         (["branch"], _, "NAME") | (_, "branch", _) => Kind::Branch,
         (["tag"], _, "NAME") => Kind::Tag,
-        (["commit"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
+        (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
         (_, _, "REV" | "COMMIT" | "FROM" | "TO") => Kind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => Kind::RevOrEntry,
         (_, _, "REV:PATH" | "REV:PATH|ID") => Kind::Entry,
