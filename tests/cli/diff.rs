@@ -441,12 +441,15 @@ fn a_store_without_a_commit_and_a_reader_that_goes_away() {
 
 #[test]
 fn a_damaged_content_is_named_with_its_path() {
-    let env = env();
+    let env = TestEnv::new();
+    env.write("gone/deep/file", "bye\n");
+    env.snap(["commit", "-q"]).succeeds();
+    fs_err::remove_dir_all(env.path("gone")).unwrap();
     for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
         let path = pack.unwrap().path();
         let mut bytes = fs_err::read(&path).unwrap();
-        // The first frame holds contents.
-        bytes[40] ^= 1;
+        // The first frame holds the content.
+        bytes[17] ^= 1;
         fs_err::write(path, bytes).unwrap();
     }
     assert_eq!(env.snap(["status"]).code, Some(0));

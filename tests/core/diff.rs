@@ -428,3 +428,21 @@ fn an_error_of_the_receiver_and_a_wish_to_stop_end_it() {
     let result = run(&repo, (None, &folder(scratch.source())), &all(), &Stop);
     assert!(matches!(result, Err(DiffError::Interrupted)));
 }
+
+#[test]
+fn however_many_threads_compare_small_folders_none_is_lost() {
+    let scratch = Scratch::new();
+    for number in 0..6000 {
+        scratch.write(&format!("{:03}/{number}", number / 20), "some text");
+    }
+    let id = scratch.commit().id.unwrap();
+    scratch.write("030/new", "new");
+    let repo = scratch.repo();
+    let sides = (Some(tree_of(&repo, id)), &folder(scratch.source()));
+    let options = Options { jobs: Some(3), ..all() };
+    for _ in 0..100 {
+        let (changes, _) = run(&repo, sides, &options, &Silent).unwrap();
+        let new = changes.iter().filter(|change| change.path == b"030/new").count();
+        assert_eq!(new, 1);
+    }
+}

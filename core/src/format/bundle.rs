@@ -2,7 +2,7 @@
 //!
 //! | part    | bytes | field                                                  |
 //! |---------|-------|--------------------------------------------------------|
-//! | header  | 8     | magic, `SNAPPACK`, that of a [pack](crate::format::pack)|
+//! | header  | 8     | magic, `SNAPPACK`, that of a [`super::pack`] |
 //! |         | 2     | format version, u16                                    |
 //! |         | 2     | flags, u16: 1, a bundle                                |
 //! |         | 4     | extension length, u32                                  |

@@ -26,6 +26,7 @@ mod folder;
 mod job;
 mod limit;
 mod renames;
+mod slot;
 mod trees;
 mod walk;
 

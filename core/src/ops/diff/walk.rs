@@ -18,6 +18,7 @@ use crate::{
     ops::diff::{
         Change, DiffError,
         folder::{Compare, Event, Side, Spot},
+        slot::Slot,
         trees::Trees,
     },
 };
@@ -27,16 +28,7 @@ use crate::{
 const AT_ONCE: usize = 4096;
 
 /// A folder on its way.
-struct Task<'a> {
-    state: Mutex<State<'a>>,
-    done: Condvar,
-}
-
-enum State<'a> {
-    Waiting(Spot),
-    Taken,
-    Done(Result<Events<'a>, DiffError>),
-}
+type Task<'a> = Slot<Spot, Result<Events<'a>, DiffError>>;
 
 /// What comes of a folder.
 struct Events<'a> {
@@ -106,31 +98,9 @@ struct Unfinished<'t, 'a>(&'t Task<'a>);
 
 impl Drop for Unfinished<'_, '_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
-        if matches!(*state, State::Taken) {
-            *state = State::Done(Err(DiffError::Interrupted));
-            self.0.done.notify_all();
+        if std::thread::panicking() {
+            self.0.finish(Err(DiffError::Interrupted));
         }
-    }
-}
-
-impl<'a> Task<'a> {
-    /// What came of it, if that is known.
-    fn take(&self) -> Option<Result<Events<'a>, DiffError>> {
-        let mut state = lock(&self.state);
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Done(result) => Some(result),
-            other => {
-                *state = other;
-                None
-            }
-        }
-    }
-
-    fn wait(&self) {
-        let done = |state: &mut State<'_>| matches!(state, State::Taken);
-        let waited = self.done.wait_while(lock(&self.state), done);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -153,15 +123,9 @@ impl<'a> Walk<'a> {
 
     /// Compares a folder that nobody has begun with.
     fn work_on(&self, task: &Task<'a>) {
-        let taken = std::mem::replace(&mut *lock(&task.state), State::Taken);
-        let State::Waiting(spot) = taken else {
-            *lock(&task.state) = taken;
-            return;
-        };
+        let Some(spot) = task.begin() else { return };
         let unfinished = Unfinished(task);
-        let result = self.compare(spot);
-        *lock(&task.state) = State::Done(result);
-        task.done.notify_all();
+        task.finish(self.compare(spot));
         drop(unfinished);
     }
 
@@ -195,7 +159,7 @@ impl<'a> Walk<'a> {
         }
         self.work_on(task);
         loop {
-            if let Some(result) = task.take() {
+            if let Some(result) = task.result() {
                 return result;
             }
             // Somebody is at it: another one can be done meanwhile.
@@ -263,8 +227,7 @@ fn step<'a>(event: Event, folders: &mut Vec<Arc<Task<'a>>>) -> Step<'a> {
         Event::Change(change) => Step::Change(Box::new(change)),
         Event::Gone(path, id) => Step::Gone(path, id),
         Event::Enter(spot) => {
-            let state = Mutex::new(State::Waiting(spot));
-            let task = Arc::new(Task { state, done: Condvar::new() });
+            let task = Arc::new(Task::new(spot));
             folders.push(Arc::clone(&task));
             Step::Enter(task)
         }
