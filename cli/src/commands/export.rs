@@ -34,7 +34,7 @@ modes, times in seconds, owner numbers and symbolic links.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
-    /// Snapshot, or a folder or file in it; or a bundle, FILE.snap[:PATH]
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 

@@ -28,7 +28,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
-    /// Snapshot, or a folder or file in it; or a bundle, FILE.snap[:PATH]
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 

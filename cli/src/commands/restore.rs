@@ -47,7 +47,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// Snapshot, or a folder or file in it; or a bundle, FILE.snap[:PATH]
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 

@@ -27,7 +27,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Commit, or an entry in it; or a bundle, FILE.snap[:PATH]
+    /// Commit, or an entry in it; also FILE.snap:PATH, in a bundle
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 }
