@@ -400,7 +400,7 @@ fn damaged_refs_head_and_settings_are_named() {
         (&whole.replace("[chunk]", "[chunks]"), None),
         (&whole.replace("average = 1048576", "average = 1048577"), None),
         (&whole.replace("average = 1048576", "average = 18446744073709551616"), None),
-        (&whole.replace("level = 3", "level = -7"), None),
+        (&whole.replace("# level = 3", "level = -7"), None),
         (&newer, Some(ErrorKind::Unsupported)),
         (&whole[..whole.len() / 2], None),
     ] {

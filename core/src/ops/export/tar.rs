@@ -402,8 +402,8 @@ mod tests {
         assert!(!fits(&[&long(100)[..], b"/"].concat()));
         let mut block = Block::new(b'0');
         assert!(block.path(&[&folder(20, 20)[..], b"/", &folder(30, 60)].concat()));
-        assert_eq!(&block.0[345..365], &long(20));
-        assert_eq!(block.0[365], 0);
+        assert_eq!(&block.0[345..386], &folder(20, 20));
+        assert_eq!(block.0[386], 0);
     }
 
     #[test]
