@@ -32,11 +32,12 @@ head -c 30000000 /dev/urandom > data/model.bin; printf '# Notes\\n' > notes.md; 
 COMMANDS = [
     ("snap commit -m 'First draft'", None),
     ("echo 'one more line' >> notes.md; mv data/model.bin data/model-v1.bin", None),
+    ("snap status", None),
+    ("snap diff notes.md", None),
     ("snap commit -m 'Rename the model'", None),
-    ("snap log", None),
-    ("snap ls -l latest", None),
+    ("snap log --oneline", None),
     ("rm -r src && snap restore latest:src src", None),
-    ("snap verify --data", None),
+    ("snap pack latest -o draft.snap && snap export latest -o draft.tar.zst", None),
 ]
 
 
@@ -90,7 +91,9 @@ def spans(line):
 
 def tspan(text, colour, bold):
     weight = ' font-weight="bold"' if bold else ""
-    return f'<tspan fill="{colour or "#c9d1d9"}"{weight}>{html.escape(text)}</tspan>'
+    # No viewer folds these.
+    text = html.escape(text).replace(" ", "\u00a0")
+    return f'<tspan fill="{colour or "#c9d1d9"}"{weight}>{text}</tspan>'
 
 
 def draw(lines):
@@ -102,7 +105,7 @@ def draw(lines):
     for at, dot in enumerate(["#ff5f56", "#ffbd2e", "#27c93f"]):
         out.append(f'<circle cx="{22 + 20 * at}" cy="20" r="6" fill="{dot}"/>')
     out.append(f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" '
-               f'font-size="{FONT}" fill="#c9d1d9" xml:space="preserve">')
+               f'font-size="{FONT}" fill="#c9d1d9">')
     for at, line in enumerate(lines):
         parts = "".join(tspan(*part) for part in spans(line[:400]))
         out.append(f'<text x="20" y="{(at + 3) * LINE - 4}">{parts}</text>')
