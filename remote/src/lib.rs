@@ -1,0 +1,13 @@
+//! Stores elsewhere: where they lie, how they are reached, what is moved.
+//!
+//! Async lives here, at the network's edge; the engine below is sync and the
+//! command line above waits. A module imports from those above it in this list
+//! only:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`service`] | objects by key in a bucket, a share, a folder |
+//! | [`ranges`] | planned, merged, eager reads of ranges, and a seekable reader |
+
+pub mod ranges;
+pub mod service;
