@@ -6,8 +6,10 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`location`] | where a store lies, as users write it |
 //! | [`service`] | objects by key in a bucket, a share, a folder |
 //! | [`ranges`] | planned, merged, eager reads of ranges, and a seekable reader |
 
+pub mod location;
 pub mod ranges;
 pub mod service;

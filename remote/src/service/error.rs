@@ -11,8 +11,14 @@ pub enum What {
     Conflict,
     /// Whoever asks may not.
     Denied,
-    /// Nobody knows who asks: wrong keys, an expired token, a wrong clock.
+    /// Nobody knows who asks: wrong or missing keys.
     Unauthenticated,
+    /// The keys were good for some time, which is over.
+    Expired,
+    /// The clock here and there differ too much for a signature.
+    Clock,
+    /// There is no such bucket or container.
+    NoBucket,
     /// The object ends before the range does.
     Short,
     /// No room is left.

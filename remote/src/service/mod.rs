@@ -2,9 +2,17 @@
 //! OpenDAL stays.
 //!
 //! Each call of [`Service`] is one attempt. Whoever wants more than that
-//! asks a [`Client`](client::Client), which retries, waits its turn and counts.
+//! asks a [`client::Client`], which retries, waits its turn and counts.
 
+pub mod client;
 mod error;
+pub mod folder;
+mod gauge;
+pub mod memory;
+pub mod opendal;
+mod throttle;
+pub mod traffic;
+pub mod transport;
 
 use std::{fmt::Debug, ops::Range};
 
@@ -15,7 +23,12 @@ pub use error::{ServiceError, What};
 
 /// What says whether an object is still what it was: an ETag, a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version(pub String);
+pub struct Version {
+    /// Its ETag, quotes included.
+    pub etag: Option<String>,
+    /// Its generation, where the service counts them.
+    pub generation: Option<String>,
+}
 
 /// An object as it was read.
 #[derive(Clone, Debug)]
