@@ -153,6 +153,23 @@ proptest! {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_hangs_or_is_lost_on_several_threads() {
+    let wanted: Vec<Wanted> =
+        (0..60_u64).map(|at| wanted("a", at * 37 % 60 * 900..at * 37 % 60 * 900 + 1000)).collect();
+    for round in 0..300_usize {
+        let taking = [Taking::Arriving, Taking::InOrder, Taking::Mixed][round % 3];
+        let options = Options {
+            requests: 1 + round % 5,
+            budget_bytes: 700 * (round as u64 % 7),
+            request_bytes: 300 + round as u64,
+            submission: if round % 10 == 9 { Submission::Lazy } else { Submission::Eager },
+        };
+        let failed = run(&Arc::default(), &wanted, &options, taking).await;
+        assert_eq!(failed, Vec::<usize>::new());
+    }
+}
+
 async fn read_as_a_file(mut reader: SeekableReader, length: u64, steps: &[(u8, u64, u64)]) {
     let file = bytes_at("a", &(0..length));
     let part = |range: Range<u64>| {
