@@ -9,7 +9,11 @@
 //! | [`location`] | where a store lies, as users write it |
 //! | [`service`] | objects by key in a bucket, a share, a folder |
 //! | [`ranges`] | planned, merged, eager reads of ranges, and a seekable reader |
+//! | [`store`] | a store elsewhere: its index, its refs, what is known of it |
+//! | [`transfer`] | push, pull, clone |
 
 pub mod location;
 pub mod ranges;
 pub mod service;
+pub mod store;
+pub mod transfer;

@@ -70,9 +70,7 @@ impl Scheme {
                 ("credential-path", "file with the key of a service account"),
                 ("anonymous", "true: do not sign"),
             ],
-            Self::Azblob => {
-                &[("account", "storage account"), ("endpoint", "URL of the service")]
-            }
+            Self::Azblob => &[("account", "storage account"), ("endpoint", "URL of the service")],
             Self::Webdav | Self::Webdavs => &[("username", "who asks")],
             Self::Sftp => &[
                 ("key", "private key, a file"),

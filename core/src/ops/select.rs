@@ -16,6 +16,7 @@ use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
         io::PathError,
+        kind::ErrorKind,
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
@@ -40,6 +41,17 @@ pub enum SelectError {
     /// The scratch folder could not be made.
     #[error(transparent)]
     Io(#[from] PathError),
+}
+
+impl SelectError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Reach(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Io(error) => error.kind(),
+        }
+    }
 }
 
 /// Where selected frames are gathered.
@@ -96,9 +108,8 @@ impl<'s> Selection<'s> {
     pub fn packs(&self) -> Vec<(&Store, PackId)> {
         let whole = self.whole.iter().map(|id| (self.store, *id));
         let gathered = self.gathered.iter();
-        let gathered = gathered.flat_map(|(store, _)| {
-            store.packs().into_iter().map(move |id| (store, id))
-        });
+        let gathered =
+            gathered.flat_map(|(store, _)| store.packs().into_iter().map(move |id| (store, id)));
         whole.chain(gathered).collect()
     }
 

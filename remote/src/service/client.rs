@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Version, What, When,
@@ -92,16 +92,11 @@ impl Client {
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn read(
-        &self,
-        key: &str,
-        range: Option<Range<u64>>,
-    ) -> Result<Object, ServiceError> {
+    pub async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Object, ServiceError> {
         let bytes = range.as_ref().map_or(0, |range| range.end.saturating_sub(range.start));
         self.download.take(bytes).await;
-        let object = self
-            .attempts("read", key, bytes, || self.service.read(key, range.clone()))
-            .await?;
+        let object =
+            self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await?;
         if range.is_none() {
             self.download.take(object.bytes.len() as u64).await;
         }
@@ -220,6 +215,6 @@ fn silence(operation: &'static str, key: &str, patience: Duration) -> ServiceErr
 /// Half of `pause`, and a random part of the other half.
 fn jittered(pause: Duration) -> Duration {
     // Keys of a new state differ each time.
-    let random = RandomState::new().hash_one(Instant::now()) % 1024;
+    let random = RandomState::new().hash_one(std::process::id()) % 1024;
     pause / 2 + pause.mul_f64(random as f64 / 2048.0)
 }

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use opendal::{Error, ErrorKind, Metadata, Operator, OperationContext, options};
+use opendal::{Error, ErrorKind, Metadata, OperationContext, Operator, options};
 
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Version, What, When,

@@ -136,9 +136,7 @@ impl RemoteError {
             Self::Damaged { .. } | Self::Incomplete { .. } | Self::Pack { .. } => {
                 ErrorKind::Damaged
             }
-            Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => {
-                ErrorKind::Conflict
-            }
+            Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
             Self::Select(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Ref(error) => error.kind(),

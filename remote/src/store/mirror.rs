@@ -3,7 +3,11 @@
 //! A store of stubs in a cache folder. Losing it costs reading the index
 //! again, nothing else; so nothing here is synced.
 
-use std::{collections::HashSet, path::{Path, PathBuf}, sync::{Mutex, PoisonError}};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
 
 use snap_core::{
     base::{id::ObjectId, io::PathError, observe::Silent},
@@ -17,6 +21,9 @@ const NAMES: &str = "outlines";
 
 /// File that is there once the store was.
 const SEEN: &str = "seen";
+
+/// File that is there while packs are sent.
+const SENDING: &str = "sending";
 
 /// Packs elsewhere.
 #[derive(Debug)]
@@ -84,6 +91,22 @@ impl Mirror {
     /// Remembers that there is a store. Where that fails it is asked again.
     pub fn remember_seen(&self) {
         let _ = self.write(SEEN, "");
+    }
+
+    /// Whether packs may have been sent that no outline tells of.
+    pub fn may_have_sent(&self) -> bool {
+        self.dir.join(SENDING).exists()
+    }
+
+    /// Remembers that packs are being sent. Where that fails they are sent
+    /// again after an interruption.
+    pub fn remember_sending(&self) {
+        let _ = self.write(SENDING, "");
+    }
+
+    /// All that was sent is told of.
+    pub fn forget_sending(&self) {
+        let _ = fs_err::remove_file(self.dir.join(SENDING));
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), PathError> {

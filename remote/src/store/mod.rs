@@ -179,6 +179,7 @@ impl RemoteStore {
         let key = format!("{INDEX}{name}");
         self.client.write(&key, bytes.into(), When::Always).await?;
         self.mirror.add(&name, outlines)?;
+        self.mirror.forget_sending();
         Ok(())
     }
 }
