@@ -10,7 +10,7 @@ const STEP: u32 = 8;
 
 /// A limit that follows what the service says.
 #[derive(Debug)]
-pub struct Gauge {
+pub(super) struct Gauge {
     state: Mutex<State>,
     free: Notify,
     most: usize,
@@ -26,11 +26,11 @@ struct State {
 
 /// A request's turn; the next one comes when it is dropped.
 #[derive(Debug)]
-pub struct Turn<'g>(&'g Gauge);
+pub(super) struct Turn<'g>(&'g Gauge);
 
 impl Gauge {
     /// At most `most` at a time.
-    pub fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         let most = most.max(1);
         Self {
             state: Mutex::new(State { under_way: 0, limit: most, well: 0 }),
@@ -40,7 +40,7 @@ impl Gauge {
     }
 
     /// Waits until one more request may be made.
-    pub async fn turn(&self) -> Turn<'_> {
+    pub(super) async fn turn(&self) -> Turn<'_> {
         loop {
             // Before looking: what becomes free in between is not missed.
             let free = self.free.notified();
@@ -56,7 +56,8 @@ impl Gauge {
     }
 
     /// Requests that may be under way now.
-    pub fn limit(&self) -> usize {
+    #[cfg(test)]
+    fn limit(&self) -> usize {
         self.lock().limit
     }
 
@@ -67,7 +68,7 @@ impl Gauge {
 
 impl Turn<'_> {
     /// Says that the request went well.
-    pub fn went_well(&self) {
+    pub(super) fn went_well(&self) {
         let mut state = self.0.lock();
         state.well += 1;
         if state.well >= STEP && state.limit < self.0.most {
@@ -77,7 +78,7 @@ impl Turn<'_> {
     }
 
     /// Says that there were too many.
-    pub fn was_too_many(&self) {
+    pub(super) fn was_too_many(&self) {
         let mut state = self.0.lock();
         // Those that were under way together count as one complaint.
         if state.well > 0 || state.limit == self.0.most {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// A limit of bytes a second that many share, or none.
 #[derive(Debug)]
-pub struct Throttle {
+pub(super) struct Throttle {
     rate: Option<u64>,
     /// When all that was let through will have been paid for.
     paid: Mutex<Option<Instant>>,
@@ -17,12 +17,12 @@ pub struct Throttle {
 
 impl Throttle {
     /// At most `rate` bytes a second; `None` for as many as there are.
-    pub fn new(rate: Option<u64>) -> Self {
+    pub(super) fn new(rate: Option<u64>) -> Self {
         Self { rate: rate.map(|rate| rate.max(1)), paid: Mutex::new(None) }
     }
 
     /// Waits until what others took has had its time, and takes `bytes`.
-    pub async fn take(&self, bytes: u64) {
+    pub(super) async fn take(&self, bytes: u64) {
         let Some(rate) = self.rate.filter(|_| bytes > 0) else { return };
         let start = {
             let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
