@@ -8,7 +8,7 @@ use snap_core::{
         bundle, commit::CommitError, export::ExportError, list::ListError, restore::RestoreError,
     },
     repo::{
-        PastError, Pointer, RefError, RepoError, SpecError, UndoError,
+        PastError, Pointer, RefError, Repo, RepoError, SpecError, UndoError,
         config::{ConfigError, error::Origin},
         path::PathInTreeError,
         undo::Direction,
@@ -147,6 +147,9 @@ fn profiles(name: &str, known: &[String]) -> String {
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
         RepoError::NoStore { .. } => "`snap --store STORE init` makes one",
+        RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
+            "making it was interrupted; the next commit, or `snap init`, completes it"
+        }
         RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
         RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",
         RepoError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",

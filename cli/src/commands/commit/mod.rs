@@ -97,7 +97,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
         Place::ToBeMade(store) => (store, false),
     };
     if !is_there && !args.dry_run {
-        init::make(cx, &store)?;
+        init::make_for_use(cx, &store)?;
     }
     let settings = match is_there || !args.dry_run {
         true => cx.settings_of(&store)?,

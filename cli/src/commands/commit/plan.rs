@@ -61,8 +61,9 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
         [one] if one.is_dir() => one,
         _ => here,
     };
-    if let Some(store) = cx.find_store(top)? {
-        return Ok(Place::There(store));
+    let found = cx.find_store(top)?;
+    if let Some(store) = found.as_ref().filter(|store| !Repo::is_unfinished(store)) {
+        return Ok(Place::There(store.clone()));
     }
     if let (Some(name), None) = (&args.profile, &profile) {
         settings.profile(name)?;
@@ -72,10 +73,11 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
-    Ok(Place::ToBeMade(match top == here {
+    let place = match top == here {
         true => PathBuf::from(STORE_FOLDER),
         false => top.join(STORE_FOLDER),
-    }))
+    };
+    Ok(Place::ToBeMade(found.unwrap_or(place)))
 }
 
 impl Plan {
