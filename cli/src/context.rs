@@ -6,7 +6,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -46,6 +46,8 @@ pub(crate) struct Context {
     named: Named,
     now: Option<Time>,
     stop: Arc<AtomicBool>,
+    /// The bundle that is read, if one is.
+    bundle: OnceLock<String>,
 }
 
 /// Where the store was named.
@@ -86,7 +88,7 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
-        Ok(Self { ui, env, settings, store, named, now, stop })
+        Ok(Self { ui, env, settings, store, named, now, stop, bundle: OnceLock::new() })
     }
 
     /// How to talk.
@@ -112,6 +114,17 @@ impl Context {
     /// Whether a hook runs this command.
     pub(crate) fn is_in_hook(&self) -> bool {
         self.env.in_hook
+    }
+
+    /// Says that a bundle is read.
+    pub(crate) fn reads_bundle(&self, file: String) {
+        // The first one counts; a command reads one.
+        let _ = self.bundle.set(file);
+    }
+
+    /// The bundle that is read, if one is.
+    pub(crate) fn bundle(&self) -> Option<&str> {
+        self.bundle.get().map(String::as_str)
     }
 
     /// Whether the user asked to stop.

@@ -212,7 +212,7 @@ pub(crate) enum CliError {
 
 impl CliError {
     /// What a caller can do about it.
-    fn kind(&self) -> ErrorKind {
+    pub(crate) fn kind(&self) -> ErrorKind {
         let lacks = causes(self)
             .any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Missing { .. })));
         if lacks {
@@ -450,8 +450,9 @@ pub(crate) fn done(done: Done) -> ExitCode {
     }
 }
 
-/// Reports an error and gives its exit code.
-pub(crate) fn failure(error: &CliError, ui: &Ui) -> ExitCode {
+/// Reports an error and gives its exit code. `advice` comes from those who know
+/// more than the error says.
+pub(crate) fn failure(error: &CliError, advice: Option<String>, ui: &Ui) -> ExitCode {
     if error.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
@@ -461,6 +462,6 @@ pub(crate) fn failure(error: &CliError, ui: &Ui) -> ExitCode {
         ErrorKind::Interrupted => 130,
         _ => 1,
     };
-    ui.error(error, hint::hint(error).as_deref(), code);
+    ui.error(error, advice.or_else(|| hint::hint(error)).as_deref(), code);
     ExitCode::from(code)
 }

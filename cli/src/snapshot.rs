@@ -2,7 +2,7 @@
 //! file that is read in place.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io::Read,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -86,6 +86,7 @@ impl Context {
 
     fn open_bundle(&self, file: &Path, path: Option<Vec<u8>>) -> Result<Snapshot, CliError> {
         let shown = || text::line(file.as_os_str().as_bytes());
+        self.reads_bundle(shown());
         let opened = BundleStore::open(file, self.scratch(), &self.progress());
         let bundle = opened
             .map_err(|source| CliError::Bundle { file: shown(), source: Box::new(source) })?;
@@ -94,6 +95,33 @@ impl Context {
         let commit = commit
             .map_err(|source| CliError::InBundle { file: shown(), source: Box::new(source) })?;
         Ok(Snapshot { source: Source::Bundle(Box::new(bundle)), id, commit, path })
+    }
+}
+
+/// What to do about an error that has to do with a bundle, or with one that was
+/// named where none is read.
+pub(crate) fn advice(
+    error: &CliError,
+    cx: &Context,
+    arguments: impl Iterator<Item = OsString>,
+) -> Option<String> {
+    match (error, error.kind(), cx.bundle()) {
+        (CliError::Restore(_), ErrorKind::Damaged, Some(file)) => {
+            Some(format!("what could be restored was; get {file} again, it has changed"))
+        }
+        (CliError::Bundle { .. }, ..) => None,
+        (_, ErrorKind::Damaged, Some(file)) => {
+            Some(format!("{file} has changed since it was made; get it again"))
+        }
+        (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
+            let bundle = arguments.skip(1).find(|argument| is_bundle(Path::new(argument)))?;
+            let file = text::line(bundle.as_bytes());
+            Some(format!(
+                "{file} is a bundle: `snap unpack` makes a store of it; show, ls, restore, export \
+                 and `snap cat {file}:PATH` read it as it is"
+            ))
+        }
+        _ => None,
     }
 }
 

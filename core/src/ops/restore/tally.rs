@@ -205,9 +205,6 @@ impl Tally {
             not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
         };
         let (mut entries, count) = std::mem::take(&mut *lock(&self.damaged));
-        if count == 0 {
-            return Ok(outcome);
-        }
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         for entry in &mut entries {
             if entry.pack.is_none() {
@@ -215,8 +212,10 @@ impl Tally {
                 entry.pack = place.and_then(|place| store.pack_id(place.pack));
             }
         }
+        let Some(first) = entries.first() else { return Ok(outcome) };
+        let source = Arc::clone(&first.source);
         let (blocked, blocked_count) = lock(&self.blocked).take();
         let outcome = Box::new(outcome);
-        Err(RestoreError::Damaged { entries, count, blocked, blocked_count, outcome })
+        Err(RestoreError::Damaged { entries, count, source, blocked, blocked_count, outcome })
     }
 }
