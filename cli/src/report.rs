@@ -20,7 +20,7 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 
-use crate::ui::Ui;
+use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -218,6 +218,9 @@ impl CliError {
         if lacks {
             // Every id that gets this far came from the store itself.
             return ErrorKind::Damaged;
+        }
+        if causes(self).any(|cause| cause.downcast_ref().is_some_and(Interrupted::is_why)) {
+            return ErrorKind::Interrupted;
         }
         match self {
             Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {

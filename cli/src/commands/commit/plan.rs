@@ -154,7 +154,7 @@ impl Plan {
             branch: self.branch.as_deref().map(RefName::branch).transpose()?,
             message: args.describe.message().unwrap_or_else(of_profile),
             labels,
-            ignore: args.leave_out.join(&self.profile, config)?,
+            ignore: args.leave_out.join(&self.profile, config, cx)?,
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { Run::Dry } else { Run::Real },
             ..said

@@ -62,7 +62,7 @@ fn folder(
     let root = commit.and_then(|commit| commit.root.as_ref());
     Ok(Folder {
         path,
-        ignore: wanted.leave_out.join(&Profile::default(), repo.config())?,
+        ignore: wanted.leave_out.join(&Profile::default(), repo.config(), cx)?,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
 }
