@@ -249,10 +249,15 @@ fn a_value_that_does_not_fit_changes_nothing() {
     error: `compression.level` is high, but must be a number from 1 to 19
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "1000000"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:13: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
-    hint: correct that line of the file
+    error: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
+    ");
+    // One that was right, and is not beside the new one.
+    insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "4096"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `chunk.min` is 786432, but must be at least 4096 and less than `chunk.average`
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "colour", "red"]), @r"
     exit: 2
