@@ -164,6 +164,9 @@ pub(crate) enum CliError {
     /// A bundle that could not be taken in.
     #[error("cannot unpack {file}")]
     Unpack { file: String, source: Box<bundle::Error> },
+    /// An archive that could not be written.
+    #[error("cannot export to {file}")]
+    ExportTo { file: String, source: io::Error },
     /// A file of the user that could not be written.
     #[error(transparent)]
     File(#[from] PathError),
@@ -247,7 +250,10 @@ impl CliError {
             Self::UnknownFormat { .. } | Self::NoLevel { .. } | Self::Prefix { .. } => {
                 ErrorKind::Invalid
             }
-            Self::Folder { source } | Self::Signal(source) | Self::Output(source) => {
+            Self::Folder { source }
+            | Self::Signal(source)
+            | Self::Output(source)
+            | Self::ExportTo { source, .. } => {
                 match ErrorKind::of_io(source) {
                     // Nothing here is the store's.
                     ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
@@ -289,7 +295,7 @@ impl CliError {
         let output = match self {
             Self::Output(error)
             | Self::List(ListError::Output(error))
-            | Self::Export(ExportError::Output(error))
+            | Self::ExportTo { source: error, .. }
             | Self::Cat(CatError::Output(error))
             | Self::Diff(DiffError::Output(error)) => error,
             Self::Pack { source, .. } => match &**source {

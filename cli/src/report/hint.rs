@@ -363,7 +363,8 @@ fn of_io(error: &io::Error) -> Option<String> {
 
 fn by_kind(error: &CliError) -> Option<String> {
     if let CliError::List(ListError::Output(_))
-    | CliError::Export(ExportError::Output(_) | ExportError::PathTooLong { .. })
+    | CliError::Export(ExportError::PathTooLong { .. })
+    | CliError::ExportTo { .. }
     | CliError::Output(_) = error
     {
         return None;
