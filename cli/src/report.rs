@@ -80,6 +80,9 @@ pub(crate) enum CliError {
         "profile `{profile}`: `{path}` is no full path, and a bare store has no folder to start at"
     )]
     NoStart { profile: String, path: String },
+    /// A profile none of whose paths is there.
+    #[error("{}", no_paths(profile, path, *count))]
+    NoPaths { profile: String, path: String, count: usize },
     /// Something that a store's file may only say if it is the user's own.
     #[error("{origin}: {what} is refused, because somebody else may have written the file: {why}")]
     Untrusted { origin: String, what: String, why: String },
@@ -229,7 +232,7 @@ impl CliError {
             Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {
                 ErrorKind::NotFound
             }
-            Self::NoCommand { .. } => ErrorKind::NotFound,
+            Self::NoCommand { .. } | Self::NoPaths { .. } => ErrorKind::NotFound,
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }
@@ -305,6 +308,13 @@ impl CliError {
             _ => return false,
         };
         output.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+fn no_paths(profile: &str, path: &str, count: usize) -> String {
+    match count {
+        1 => format!("path of profile `{profile}` does not exist: {path}"),
+        _ => format!("no path of profile `{profile}` exists, such as {path}"),
     }
 }
 

@@ -71,6 +71,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
         CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",
         CliError::NoStart { .. } => "write it from `/` or `~/` on",
+        CliError::NoPaths { profile, .. } => {
+            return Some(format!("`snap config get profile.{profile}.paths` lists them"));
+        }
         CliError::NoProfile { known, .. } if known.is_empty() => {
             "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
         }
