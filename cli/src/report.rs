@@ -452,9 +452,8 @@ pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
     if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
-    } else {
-        // A stdout that is closed changes nothing.
-        let _ = ui.help(&answer.render());
+    } else if let Err(error) = ui.help(&answer.render()) {
+        return failure(&error.into(), ui);
     }
     ExitCode::from(code)
 }
