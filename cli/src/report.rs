@@ -125,6 +125,9 @@ pub(crate) enum CliError {
     /// A path to be compared that is not below the folder that is.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
+    /// A path that the snapshot that was named does not have.
+    #[error("there is no `{path}` in `{within}`")]
+    NotWithin { path: String, within: String },
     /// A content to be compared that cannot be read.
     #[error("cannot compare `{path}`")]
     Content { path: String, source: Box<CatError> },
@@ -243,7 +246,7 @@ impl CliError {
             Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
                 ErrorKind::Interrupted
             }
-            Self::OnNeitherSide { .. } => ErrorKind::NotFound,
+            Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
             Self::Outside { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,

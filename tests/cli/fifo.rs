@@ -71,6 +71,17 @@ fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
 }
 
 #[test]
+fn a_folder_is_no_bundle() {
+    let env = env();
+    insta::assert_snapshot!(env.snap_in("home", ["unpack", "."]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot open .
+      caused by: Is a directory (os error 21)
+    ");
+}
+
+#[test]
 fn a_pipe_with_another_end_is_as_a_file() {
     let env = env();
     let pipe = env.path("pipe");

@@ -48,7 +48,7 @@ fn a_file_that_differs_stops_the_restore() {
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest"]), @r"
     exit: 1
     --- stderr ---
-    error: notes.txt differs from the snapshot
+    error: `notes.txt` differs from the snapshot
     hint: pass --overwrite to replace it, or name another folder
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
@@ -79,7 +79,7 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--checksum"]), @r"
     exit: 1
     --- stderr ---
-    error: notes.txt differs from the snapshot
+    error: `notes.txt` differs from the snapshot
     hint: pass --overwrite to replace it, or name another folder
     ");
     let args = ["restore", "latest", "--overwrite", "--checksum"];

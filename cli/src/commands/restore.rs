@@ -17,7 +17,7 @@ use snap_core::{
     ops::restore::{self, Change, Existing, Extras, Mode, Outcome, Ownership, What},
     repo::{
         Repo,
-        path::{Found, components, resolve_path},
+        path::{Found, components},
     },
 };
 
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
 pub(crate) fn what(snapshot: &Snapshot) -> Result<(What, PathBuf), CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let mut place: PathBuf = components(path).map(std::ffi::OsStr::from_bytes).collect();
-    let what = match resolve_path(snapshot.store(), snapshot.commit.tree, path)? {
+    let what = match snapshot.find()? {
         Found::Root(tree) => What::Folder { tree, root: snapshot.commit.root.clone() },
         Found::Entry(entry) => match Found::Entry(entry.clone()).tree() {
             Some(tree) => What::Folder { tree, root: Some(entry.metadata) },

@@ -64,6 +64,9 @@ fn of_cli(error: &CliError) -> Option<String> {
             "its objects are in the store; --force moves the branch, another name keeps both"
         }
         CliError::NoRef { .. } => "`snap branch` and `snap tag` list those that are there",
+        CliError::NotWithin { within, .. } => {
+            return Some(format!("`snap ls -R {within}` lists what is in it"));
+        }
         CliError::OnNeitherSide { .. } => "paths are relative to the folder you stand in",
         CliError::Outside { .. } => "name a path in it; --folder names another folder",
         CliError::NoCommand { .. } => "`snap --help` lists the commands",

@@ -122,10 +122,10 @@ impl Observer for Progress<'_> {
     fn note(&self, note: Note<'_>) {
         match note {
             Note::Skipped { path, error } => {
-                self.tell(format_args!("skipped {}: {}", shown(path), chain(error)));
+                self.tell(format_args!("skipped `{}`: {}", shown(path), chain(error)));
             }
             Note::Changing { path } => {
-                self.tell(format_args!("{} changed while it was read", shown(path)));
+                self.tell(format_args!("`{}` changed while it was read", shown(path)));
             }
             Note::Reindexed { packs, damaged } => {
                 let packs = super::size::count(packs as u64, "pack");
@@ -144,7 +144,7 @@ impl Observer for Progress<'_> {
                 ));
             }
             Note::NotApplied { what, path, error } => {
-                self.tell(format_args!("cannot set {what} of {}: {}", shown(path), chain(error)));
+                self.tell(format_args!("cannot set {what} of `{}`: {}", shown(path), chain(error)));
             }
             Note::RenamesGivenUp { limit } => self.tell(format_args!(
                 "renames are not looked for: more than {} files came or went",
