@@ -3,6 +3,8 @@
 
 use std::{
     ffi::OsStr,
+    fs::File,
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
@@ -32,7 +34,7 @@ use crate::{
     config::Settings,
     env::Env,
     report::{CliError, INTERRUPTED},
-    stdin::Stdin,
+    stream::Stream,
     ui::{Progress, Ui, time},
 };
 
@@ -172,8 +174,23 @@ impl Context {
     }
 
     /// What comes from stdin, until Ctrl-C.
-    pub(crate) fn stdin(&self) -> Stdin {
-        Stdin::new(self.stop.clone())
+    pub(crate) fn stdin(&self) -> Stream<io::Stdin> {
+        Stream::new(io::stdin(), self.stop.clone())
+    }
+
+    /// What comes from a file or pipe, until Ctrl-C.
+    pub(crate) fn open_input(&self, path: &Path) -> io::Result<Stream<File>> {
+        Stream::open(path, self.stop.clone())
+    }
+
+    /// A pipe or device that is there, to be written to until Ctrl-C.
+    pub(crate) fn open_output(&self, path: &Path) -> io::Result<Stream<File>> {
+        Stream::create(path, self.stop.clone())
+    }
+
+    /// Stdout for bytes, until Ctrl-C.
+    pub(crate) fn raw_out(&self) -> io::Result<Stream<File>> {
+        Ok(Stream::new(self.ui.raw_out()?, self.stop.clone()))
     }
 
     /// Where one is, for completion.

@@ -9,7 +9,7 @@ mod env;
 mod reference;
 mod report;
 mod snapshot;
-mod stdin;
+mod stream;
 mod ui;
 
 use std::process::ExitCode;

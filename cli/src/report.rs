@@ -20,7 +20,7 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 
-use crate::ui::Ui;
+use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -80,6 +80,9 @@ pub(crate) enum CliError {
         "profile `{profile}`: `{path}` is no full path, and a bare store has no folder to start at"
     )]
     NoStart { profile: String, path: String },
+    /// A profile none of whose paths is there.
+    #[error("{}", no_paths(profile, path, *count))]
+    NoPaths { profile: String, path: String, count: usize },
     /// Something that a store's file may only say if it is the user's own.
     #[error("{origin}: {what} is refused, because somebody else may have written the file: {why}")]
     Untrusted { origin: String, what: String, why: String },
@@ -122,6 +125,9 @@ pub(crate) enum CliError {
     /// A path to be compared that is not below the folder that is.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
+    /// A path that the snapshot that was named does not have.
+    #[error("there is no `{path}` in `{within}`")]
+    NotWithin { path: String, within: String },
     /// A content to be compared that cannot be read.
     #[error("cannot compare `{path}`")]
     Content { path: String, source: Box<CatError> },
@@ -164,6 +170,9 @@ pub(crate) enum CliError {
     /// A bundle that could not be taken in.
     #[error("cannot unpack {file}")]
     Unpack { file: String, source: Box<bundle::Error> },
+    /// An archive that could not be written.
+    #[error("cannot export to {file}")]
+    ExportTo { file: String, source: io::Error },
     /// A file of the user that could not be written.
     #[error(transparent)]
     File(#[from] PathError),
@@ -219,11 +228,14 @@ impl CliError {
             // Every id that gets this far came from the store itself.
             return ErrorKind::Damaged;
         }
+        if causes(self).any(|cause| cause.downcast_ref().is_some_and(Interrupted::is_why)) {
+            return ErrorKind::Interrupted;
+        }
         match self {
             Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {
                 ErrorKind::NotFound
             }
-            Self::NoCommand { .. } => ErrorKind::NotFound,
+            Self::NoCommand { .. } | Self::NoPaths { .. } => ErrorKind::NotFound,
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }
@@ -234,7 +246,7 @@ impl CliError {
             Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
                 ErrorKind::Interrupted
             }
-            Self::OnNeitherSide { .. } => ErrorKind::NotFound,
+            Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
             Self::Outside { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
@@ -244,7 +256,10 @@ impl CliError {
             Self::UnknownFormat { .. } | Self::NoLevel { .. } | Self::Prefix { .. } => {
                 ErrorKind::Invalid
             }
-            Self::Folder { source } | Self::Signal(source) | Self::Output(source) => {
+            Self::Folder { source }
+            | Self::Signal(source)
+            | Self::Output(source)
+            | Self::ExportTo { source, .. } => {
                 match ErrorKind::of_io(source) {
                     // Nothing here is the store's.
                     ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
@@ -286,7 +301,7 @@ impl CliError {
         let output = match self {
             Self::Output(error)
             | Self::List(ListError::Output(error))
-            | Self::Export(ExportError::Output(error))
+            | Self::ExportTo { source: error, .. }
             | Self::Cat(CatError::Output(error))
             | Self::Diff(DiffError::Output(error)) => error,
             Self::Pack { source, .. } => match &**source {
@@ -296,6 +311,13 @@ impl CliError {
             _ => return false,
         };
         output.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+fn no_paths(profile: &str, path: &str, count: usize) -> String {
+    match count {
+        1 => format!("path of profile `{profile}` does not exist: {path}"),
+        _ => format!("no path of profile `{profile}` exists, such as {path}"),
     }
 }
 
@@ -433,9 +455,8 @@ pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
     if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
-    } else {
-        // A stdout that is closed changes nothing.
-        let _ = ui.help(&answer.render());
+    } else if let Err(error) = ui.help(&answer.render()) {
+        return failure(&error.into(), ui);
     }
     ExitCode::from(code)
 }

@@ -65,6 +65,10 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
     let found = cx.find_store(Path::new("."))?;
     let input: Box<dyn Read> = if args.file == "-" {
         Box::new(cx.stdin())
+    } else if fs_err::metadata(&args.file).is_ok_and(|there| !there.is_file()) {
+        // What comes through a pipe is read once.
+        let path = Path::new(&args.file);
+        Box::new(cx.open_input(path).map_err(PathError::when("open", path))?)
     } else {
         let path = Path::new(&args.file);
         let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };

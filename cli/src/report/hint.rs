@@ -64,6 +64,9 @@ fn of_cli(error: &CliError) -> Option<String> {
             "its objects are in the store; --force moves the branch, another name keeps both"
         }
         CliError::NoRef { .. } => "`snap branch` and `snap tag` list those that are there",
+        CliError::NotWithin { within, .. } => {
+            return Some(format!("`snap ls -R {within}` lists what is in it"));
+        }
         CliError::OnNeitherSide { .. } => "paths are relative to the folder you stand in",
         CliError::Outside { .. } => "name a path in it; --folder names another folder",
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
@@ -71,6 +74,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
         CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",
         CliError::NoStart { .. } => "write it from `/` or `~/` on",
+        CliError::NoPaths { profile, .. } => {
+            return Some(format!("`snap config get profile.{profile}.paths` lists them"));
+        }
         CliError::NoProfile { known, .. } if known.is_empty() => {
             "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
         }
@@ -366,7 +372,8 @@ fn of_io(error: &io::Error) -> Option<String> {
 
 fn by_kind(error: &CliError) -> Option<String> {
     if let CliError::List(ListError::Output(_))
-    | CliError::Export(ExportError::Output(_) | ExportError::PathTooLong { .. })
+    | CliError::Export(ExportError::PathTooLong { .. })
+    | CliError::ExportTo { .. }
     | CliError::Output(_) = error
     {
         return None;

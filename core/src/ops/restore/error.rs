@@ -147,6 +147,6 @@ fn also_blocked(count: u64, first: &[PathBuf]) -> String {
 }
 
 fn counted(count: u64, first: &[PathBuf], one: &str, many: &str) -> String {
-    let list = list(first.iter().map(|path| path.display().to_string()), count);
+    let list = list(first.iter().map(|path| format!("`{}`", path.display())), count);
     format!("{list} {}", if count == 1 { one } else { many })
 }
