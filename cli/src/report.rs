@@ -3,15 +3,16 @@
 //! The codes are those of [`EXIT_CODES`]. A reader that goes away (`snap log |
 //! head`) is no failure and no message.
 
+mod causes;
 mod hint;
 
-use std::{error::Error, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, reach::ReachError, restore::RestoreError, verify::VerifyError,
+        list::ListError, restore::RestoreError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -20,6 +21,7 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 
+use self::causes::causes;
 use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.
@@ -328,135 +330,13 @@ fn no_date(text: &str) -> String {
     }
 }
 
-type Link<'a> = &'a (dyn Error + 'static);
-
-/// An error and what stands behind it, those included that only wrap another.
-fn causes<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
-    std::iter::successors(Some(error), |&error| wrapped(error).or_else(|| error.source()))
-}
-
-/// What an error with a message of another's stands for; its `source()` passes
-/// that other one over.
-fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
-    if let Some(error) = error.downcast_ref::<CliError>() {
-        return of_cli(error);
-    }
-    if let Some(error) = error.downcast_ref::<RepoError>() {
-        return match error {
-            RepoError::Config(inner) => Some(inner),
-            RepoError::Ref(inner) => Some(inner),
-            RepoError::Store(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<SpecError>() {
-        return match error {
-            SpecError::Path(inner) => Some(inner),
-            SpecError::Ref(inner) => Some(inner),
-            SpecError::Store(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<CommitError>() {
-        return match error {
-            CommitError::Store(inner) => Some(inner),
-            CommitError::Ref(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<bundle::Error>() {
-        return match error {
-            bundle::Error::Bundle(inner) => Some(inner),
-            bundle::Error::Reach(inner) => Some(inner),
-            bundle::Error::Commit(inner) => Some(&**inner),
-            bundle::Error::Repo(inner) => Some(&**inner),
-            bundle::Error::Store(inner) => Some(inner),
-            bundle::Error::Io(inner) => Some(inner),
-            bundle::Error::Broken { source, .. } => Some(&**source),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<BundleError>() {
-        return match error {
-            BundleError::Store(inner) => Some(inner),
-            BundleError::Io(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(ReachError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
-    if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
-    if let Some(RestoreError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
-    match error.downcast_ref() {
-        Some(ExportError::List(inner)) => return Some(inner),
-        Some(ExportError::Content { source, .. }) => return Some(&**source),
-        _ => {}
-    }
-    if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
-        return Some(&**source);
-    }
-    match error.downcast_ref() {
-        Some(PastError::Tree { source, .. }) => return Some(&**source),
-        Some(PastError::Store(inner)) => return Some(inner),
-        _ => {}
-    }
-    match error.downcast_ref() {
-        Some(UndoError::Commit { source, .. }) => return Some(&**source),
-        Some(UndoError::Ref(inner)) => return Some(inner),
-        _ => {}
-    }
-    if let Some(error) = error.downcast_ref::<DiffError>() {
-        return match error {
-            DiffError::Tree { source, .. } => Some(&**source),
-            DiffError::Pattern(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(PathInTreeError::Store(inner)), _) | (_, Some(CatError::Store(inner))) => Some(inner),
-        _ => None,
-    }
-}
-
-fn of_cli(error: &CliError) -> Option<Link<'_>> {
-    match error {
-        CliError::Commit(inner) => Some(inner),
-        CliError::Restore(inner) => Some(inner),
-        CliError::Export(inner) => Some(inner),
-        CliError::Verify(inner) => Some(inner),
-        CliError::Repo(inner) => Some(inner),
-        CliError::Config(inner) => Some(inner),
-        CliError::Ref(inner) => Some(inner),
-        CliError::RefName(inner) => Some(inner),
-        CliError::Spec(inner) => Some(inner),
-        CliError::Path(inner) => Some(inner),
-        CliError::Store(inner) => Some(inner),
-        CliError::List(inner) => Some(inner),
-        CliError::Cat(inner) => Some(inner),
-        CliError::File(inner) => Some(inner),
-        CliError::Bundle { source, .. } => Some(&**source),
-        CliError::InBundle { source, .. } => Some(&**source),
-        CliError::Pack { source, .. } | CliError::Unpack { source, .. } => Some(&**source),
-        CliError::Content { source, .. } => Some(&**source),
-        CliError::Past(inner) => Some(inner),
-        CliError::Undo(inner) => Some(inner),
-        CliError::Diff(inner) => Some(inner),
-        _ => None,
-    }
-}
-
 /// Prints help, version or what is wrong with the command line.
 pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
     if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
     } else if let Err(error) = ui.help(&answer.render()) {
-        return failure(&error.into(), ui);
+        return failure(&error.into(), None, ui);
     }
     ExitCode::from(code)
 }

@@ -252,7 +252,7 @@ fn a_full_disk_leaves_no_half_of_a_bundle() {
 fn a_damaged_bundle_is_named_and_its_files_listed_once() {
     let env = TestEnv::new();
     for number in 10..40 {
-        env.write(&format!("file{number}"), &format!("content {number}\n"));
+        env.write(&format!("file{number}"), format!("content {number}\n"));
     }
     env.snap(["archive", ".", "-o", "x.snap", "-q"]).succeeds();
     let mut bytes = fs_err::read(env.path("x.snap")).unwrap();

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<Done, CliError> {
 /// the same time may be faster.
 pub(crate) fn make_for_use(cx: &Context, store: &Path) -> Result<(), CliError> {
     match make(cx, store) {
-        Err(CliError::Repo(error)) if matches!(error, RepoError::Exists { .. }) => Ok(()),
+        Err(CliError::Repo(RepoError::Exists { .. })) => Ok(()),
         made => made,
     }
 }

@@ -17,7 +17,7 @@ use snap_core::{
 };
 
 use crate::{
-    report::{CliError, causes},
+    report::{CliError, causes::causes},
     ui::time,
 };
 
