@@ -3,10 +3,12 @@
 
 use std::{
     ffi::OsStr,
+    fs::File,
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -32,7 +34,7 @@ use crate::{
     config::Settings,
     env::Env,
     report::{CliError, INTERRUPTED},
-    stdin::Stdin,
+    stream::Stream,
     ui::{Progress, Ui, time},
 };
 
@@ -46,6 +48,8 @@ pub(crate) struct Context {
     named: Named,
     now: Option<Time>,
     stop: Arc<AtomicBool>,
+    /// The bundle that is read, if one is.
+    bundle: OnceLock<String>,
 }
 
 /// Where the store was named.
@@ -86,7 +90,7 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
-        Ok(Self { ui, env, settings, store, named, now, stop })
+        Ok(Self { ui, env, settings, store, named, now, stop, bundle: OnceLock::new() })
     }
 
     /// How to talk.
@@ -112,6 +116,17 @@ impl Context {
     /// Whether a hook runs this command.
     pub(crate) fn is_in_hook(&self) -> bool {
         self.env.in_hook
+    }
+
+    /// Says that a bundle is read.
+    pub(crate) fn reads_bundle(&self, file: String) {
+        // The first one counts; a command reads one.
+        let _ = self.bundle.set(file);
+    }
+
+    /// The bundle that is read, if one is.
+    pub(crate) fn bundle(&self) -> Option<&str> {
+        self.bundle.get().map(String::as_str)
     }
 
     /// Whether the user asked to stop.
@@ -159,8 +174,23 @@ impl Context {
     }
 
     /// What comes from stdin, until Ctrl-C.
-    pub(crate) fn stdin(&self) -> Stdin {
-        Stdin::new(self.stop.clone())
+    pub(crate) fn stdin(&self) -> Stream<io::Stdin> {
+        Stream::new(io::stdin(), self.stop.clone())
+    }
+
+    /// What comes from a file or pipe, until Ctrl-C.
+    pub(crate) fn open_input(&self, path: &Path) -> io::Result<Stream<File>> {
+        Stream::open(path, self.stop.clone())
+    }
+
+    /// A pipe or device that is there, to be written to until Ctrl-C.
+    pub(crate) fn open_output(&self, path: &Path) -> io::Result<Stream<File>> {
+        Stream::create(path, self.stop.clone())
+    }
+
+    /// Stdout for bytes, until Ctrl-C.
+    pub(crate) fn raw_out(&self) -> io::Result<Stream<File>> {
+        Ok(Stream::new(self.ui.raw_out()?, self.stop.clone()))
     }
 
     /// Where one is, for completion.

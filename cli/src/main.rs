@@ -9,7 +9,7 @@ mod env;
 mod reference;
 mod report;
 mod snapshot;
-mod stdin;
+mod stream;
 mod ui;
 
 use std::process::ExitCode;
@@ -29,10 +29,13 @@ fn main() -> ExitCode {
     };
     let context = match context::Context::new(&args.global) {
         Ok(context) => context,
-        Err(error) => return report::failure(&error, &ui(&args.global)),
+        Err(error) => return report::failure(&error, None, &ui(&args.global)),
     };
     match commands::run(&args.command, &context) {
         Ok(done) => report::done(done),
-        Err(error) => report::failure(&error, context.ui()),
+        Err(error) => {
+            let advice = snapshot::advice(&error, &context, std::env::args_os());
+            report::failure(&error, advice, context.ui())
+        }
     }
 }

@@ -3,15 +3,16 @@
 //! The codes are those of [`EXIT_CODES`]. A reader that goes away (`snap log |
 //! head`) is no failure and no message.
 
+mod causes;
 mod hint;
 
-use std::{error::Error, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, reach::ReachError, restore::RestoreError, verify::VerifyError,
+        list::ListError, restore::RestoreError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -20,7 +21,8 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 
-use crate::ui::Ui;
+use self::causes::causes;
+use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -80,6 +82,9 @@ pub(crate) enum CliError {
         "profile `{profile}`: `{path}` is no full path, and a bare store has no folder to start at"
     )]
     NoStart { profile: String, path: String },
+    /// A profile none of whose paths is there.
+    #[error("{}", no_paths(profile, path, *count))]
+    NoPaths { profile: String, path: String, count: usize },
     /// Something that a store's file may only say if it is the user's own.
     #[error("{origin}: {what} is refused, because somebody else may have written the file: {why}")]
     Untrusted { origin: String, what: String, why: String },
@@ -122,6 +127,9 @@ pub(crate) enum CliError {
     /// A path to be compared that is not below the folder that is.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
+    /// A path that the snapshot that was named does not have.
+    #[error("there is no `{path}` in `{within}`")]
+    NotWithin { path: String, within: String },
     /// A content to be compared that cannot be read.
     #[error("cannot compare `{path}`")]
     Content { path: String, source: Box<CatError> },
@@ -164,6 +172,9 @@ pub(crate) enum CliError {
     /// A bundle that could not be taken in.
     #[error("cannot unpack {file}")]
     Unpack { file: String, source: Box<bundle::Error> },
+    /// An archive that could not be written.
+    #[error("cannot export to {file}")]
+    ExportTo { file: String, source: io::Error },
     /// A file of the user that could not be written.
     #[error(transparent)]
     File(#[from] PathError),
@@ -212,18 +223,21 @@ pub(crate) enum CliError {
 
 impl CliError {
     /// What a caller can do about it.
-    fn kind(&self) -> ErrorKind {
+    pub(crate) fn kind(&self) -> ErrorKind {
         let lacks = causes(self)
             .any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Missing { .. })));
         if lacks {
             // Every id that gets this far came from the store itself.
             return ErrorKind::Damaged;
         }
+        if causes(self).any(|cause| cause.downcast_ref().is_some_and(Interrupted::is_why)) {
+            return ErrorKind::Interrupted;
+        }
         match self {
             Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {
                 ErrorKind::NotFound
             }
-            Self::NoCommand { .. } => ErrorKind::NotFound,
+            Self::NoCommand { .. } | Self::NoPaths { .. } => ErrorKind::NotFound,
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }
@@ -234,7 +248,7 @@ impl CliError {
             Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
                 ErrorKind::Interrupted
             }
-            Self::OnNeitherSide { .. } => ErrorKind::NotFound,
+            Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
             Self::Outside { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
@@ -244,7 +258,10 @@ impl CliError {
             Self::UnknownFormat { .. } | Self::NoLevel { .. } | Self::Prefix { .. } => {
                 ErrorKind::Invalid
             }
-            Self::Folder { source } | Self::Signal(source) | Self::Output(source) => {
+            Self::Folder { source }
+            | Self::Signal(source)
+            | Self::Output(source)
+            | Self::ExportTo { source, .. } => {
                 match ErrorKind::of_io(source) {
                     // Nothing here is the store's.
                     ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
@@ -286,7 +303,7 @@ impl CliError {
         let output = match self {
             Self::Output(error)
             | Self::List(ListError::Output(error))
-            | Self::Export(ExportError::Output(error))
+            | Self::ExportTo { source: error, .. }
             | Self::Cat(CatError::Output(error))
             | Self::Diff(DiffError::Output(error)) => error,
             Self::Pack { source, .. } => match &**source {
@@ -299,132 +316,17 @@ impl CliError {
     }
 }
 
+fn no_paths(profile: &str, path: &str, count: usize) -> String {
+    match count {
+        1 => format!("path of profile `{profile}` does not exist: {path}"),
+        _ => format!("no path of profile `{profile}` exists, such as {path}"),
+    }
+}
+
 fn no_date(text: &str) -> String {
     match text.trim() {
         "" => "a date is missing".to_owned(),
         _ => format!("`{text}` is not a date"),
-    }
-}
-
-type Link<'a> = &'a (dyn Error + 'static);
-
-/// An error and what stands behind it, those included that only wrap another.
-fn causes<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
-    std::iter::successors(Some(error), |&error| wrapped(error).or_else(|| error.source()))
-}
-
-/// What an error with a message of another's stands for; its `source()` passes
-/// that other one over.
-fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
-    if let Some(error) = error.downcast_ref::<CliError>() {
-        return of_cli(error);
-    }
-    if let Some(error) = error.downcast_ref::<RepoError>() {
-        return match error {
-            RepoError::Config(inner) => Some(inner),
-            RepoError::Ref(inner) => Some(inner),
-            RepoError::Store(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<SpecError>() {
-        return match error {
-            SpecError::Path(inner) => Some(inner),
-            SpecError::Ref(inner) => Some(inner),
-            SpecError::Store(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<CommitError>() {
-        return match error {
-            CommitError::Store(inner) => Some(inner),
-            CommitError::Ref(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<bundle::Error>() {
-        return match error {
-            bundle::Error::Bundle(inner) => Some(inner),
-            bundle::Error::Reach(inner) => Some(inner),
-            bundle::Error::Commit(inner) => Some(&**inner),
-            bundle::Error::Repo(inner) => Some(&**inner),
-            bundle::Error::Store(inner) => Some(inner),
-            bundle::Error::Io(inner) => Some(inner),
-            bundle::Error::Broken { source, .. } => Some(&**source),
-            _ => None,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<BundleError>() {
-        return match error {
-            BundleError::Store(inner) => Some(inner),
-            BundleError::Io(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    if let Some(ReachError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
-    if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
-    if let Some(RestoreError::Store(inner)) = error.downcast_ref() {
-        return Some(inner);
-    }
-    match error.downcast_ref() {
-        Some(ExportError::List(inner)) => return Some(inner),
-        Some(ExportError::Content { source, .. }) => return Some(&**source),
-        _ => {}
-    }
-    if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
-        return Some(&**source);
-    }
-    match error.downcast_ref() {
-        Some(PastError::Tree { source, .. }) => return Some(&**source),
-        Some(PastError::Store(inner)) => return Some(inner),
-        _ => {}
-    }
-    match error.downcast_ref() {
-        Some(UndoError::Commit { source, .. }) => return Some(&**source),
-        Some(UndoError::Ref(inner)) => return Some(inner),
-        _ => {}
-    }
-    if let Some(error) = error.downcast_ref::<DiffError>() {
-        return match error {
-            DiffError::Tree { source, .. } => Some(&**source),
-            DiffError::Pattern(inner) => Some(inner),
-            _ => None,
-        };
-    }
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(PathInTreeError::Store(inner)), _) | (_, Some(CatError::Store(inner))) => Some(inner),
-        _ => None,
-    }
-}
-
-fn of_cli(error: &CliError) -> Option<Link<'_>> {
-    match error {
-        CliError::Commit(inner) => Some(inner),
-        CliError::Restore(inner) => Some(inner),
-        CliError::Export(inner) => Some(inner),
-        CliError::Verify(inner) => Some(inner),
-        CliError::Repo(inner) => Some(inner),
-        CliError::Config(inner) => Some(inner),
-        CliError::Ref(inner) => Some(inner),
-        CliError::RefName(inner) => Some(inner),
-        CliError::Spec(inner) => Some(inner),
-        CliError::Path(inner) => Some(inner),
-        CliError::Store(inner) => Some(inner),
-        CliError::List(inner) => Some(inner),
-        CliError::Cat(inner) => Some(inner),
-        CliError::File(inner) => Some(inner),
-        CliError::Bundle { source, .. } => Some(&**source),
-        CliError::InBundle { source, .. } => Some(&**source),
-        CliError::Pack { source, .. } | CliError::Unpack { source, .. } => Some(&**source),
-        CliError::Content { source, .. } => Some(&**source),
-        CliError::Past(inner) => Some(inner),
-        CliError::Undo(inner) => Some(inner),
-        CliError::Diff(inner) => Some(inner),
-        _ => None,
     }
 }
 
@@ -433,9 +335,8 @@ pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
     if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
-    } else {
-        // A stdout that is closed changes nothing.
-        let _ = ui.help(&answer.render());
+    } else if let Err(error) = ui.help(&answer.render()) {
+        return failure(&error.into(), None, ui);
     }
     ExitCode::from(code)
 }
@@ -450,8 +351,9 @@ pub(crate) fn done(done: Done) -> ExitCode {
     }
 }
 
-/// Reports an error and gives its exit code.
-pub(crate) fn failure(error: &CliError, ui: &Ui) -> ExitCode {
+/// Reports an error and gives its exit code. `advice` comes from those who know
+/// more than the error says.
+pub(crate) fn failure(error: &CliError, advice: Option<String>, ui: &Ui) -> ExitCode {
     if error.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
@@ -461,6 +363,6 @@ pub(crate) fn failure(error: &CliError, ui: &Ui) -> ExitCode {
         ErrorKind::Interrupted => 130,
         _ => 1,
     };
-    ui.error(error, hint::hint(error).as_deref(), code);
+    ui.error(error, advice.or_else(|| hint::hint(error)).as_deref(), code);
     ExitCode::from(code)
 }

@@ -2,16 +2,23 @@
 //! file that is read in place.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io::Read,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
 use snap_core::{
-    base::{id::CommitId, kind::ErrorKind},
+    base::{
+        id::{CommitId, TreeId},
+        kind::ErrorKind,
+    },
     format::{bundle, commit::Commit, pack::HEADER_BYTES},
-    repo::{Repo, SpecError},
+    repo::{
+        Repo, SpecError,
+        path::{Found, PathInTreeError, resolve_path},
+        spec::Resolved,
+    },
     store::{BundleStore, Store},
 };
 
@@ -28,7 +35,9 @@ pub(crate) struct Snapshot {
     pub(crate) id: CommitId,
     /// What it says.
     pub(crate) commit: Commit,
-    /// What followed the `:`.
+    /// What stood before the `:`.
+    name: String,
+    /// What followed it.
     pub(crate) path: Option<Vec<u8>>,
 }
 
@@ -54,6 +63,26 @@ impl Snapshot {
             Source::Bundle(_) => None,
         }
     }
+
+    /// What was named in it: itself, or an entry.
+    pub(crate) fn find(&self) -> Result<Found, CliError> {
+        let path = self.path.as_deref().unwrap_or_default();
+        find(self.store(), self.commit.tree, (&self.name, path))
+    }
+}
+
+/// What `path` names in the snapshot that was named `within`.
+pub(crate) fn find(
+    store: &Store,
+    tree: TreeId,
+    (within, path): (&str, &[u8]),
+) -> Result<Found, CliError> {
+    resolve_path(store, tree, path).map_err(|error| match error {
+        PathInTreeError::NotFound { path } => {
+            CliError::NotWithin { path, within: text::line(within.as_bytes()) }
+        }
+        other => other.into(),
+    })
 }
 
 impl Context {
@@ -80,12 +109,13 @@ impl Context {
             }
             other => other,
         })?;
-        let (id, commit, path) = (found.id, found.commit, found.path);
-        Ok(Snapshot { source: Source::Repo(Box::new(repo)), id, commit, path })
+        let Resolved { id, commit, rev: name, path } = found;
+        Ok(Snapshot { source: Source::Repo(Box::new(repo)), id, commit, name, path })
     }
 
     fn open_bundle(&self, file: &Path, path: Option<Vec<u8>>) -> Result<Snapshot, CliError> {
         let shown = || text::line(file.as_os_str().as_bytes());
+        self.reads_bundle(shown());
         let opened = BundleStore::open(file, self.scratch(), &self.progress());
         let bundle = opened
             .map_err(|source| CliError::Bundle { file: shown(), source: Box::new(source) })?;
@@ -93,7 +123,34 @@ impl Context {
         let commit = bundle.store().commit(&id);
         let commit = commit
             .map_err(|source| CliError::InBundle { file: shown(), source: Box::new(source) })?;
-        Ok(Snapshot { source: Source::Bundle(Box::new(bundle)), id, commit, path })
+        Ok(Snapshot { source: Source::Bundle(Box::new(bundle)), id, commit, name: shown(), path })
+    }
+}
+
+/// What to do about an error that has to do with a bundle, or with one that was
+/// named where none is read.
+pub(crate) fn advice(
+    error: &CliError,
+    cx: &Context,
+    arguments: impl Iterator<Item = OsString>,
+) -> Option<String> {
+    match (error, error.kind(), cx.bundle()) {
+        (CliError::Restore(_), ErrorKind::Damaged, Some(file)) => {
+            Some(format!("what could be restored was; get {file} again, it has changed"))
+        }
+        (CliError::Bundle { .. }, ..) => None,
+        (_, ErrorKind::Damaged, Some(file)) => {
+            Some(format!("{file} has changed since it was made; get it again"))
+        }
+        (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
+            let bundle = arguments.skip(1).find(|argument| is_bundle(Path::new(argument)))?;
+            let file = text::line(bundle.as_bytes());
+            Some(format!(
+                "{file} is a bundle: `snap unpack` makes a store of it; show, ls, restore, export \
+                 and `snap cat {file}:PATH` read it as it is"
+            ))
+        }
+        _ => None,
     }
 }
 

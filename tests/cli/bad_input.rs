@@ -51,7 +51,7 @@ fn an_unreadable_file_is_left_out_and_told() {
     let said = as_nobody(&env, &["commit"]);
     env.mode("a", 0o644);
     assert!(said.starts_with("exit: 3\n"), "{said}");
-    assert!(said.contains("warning: skipped a: "), "{said}");
+    assert!(said.contains("warning: skipped `a`: "), "{said}");
     assert!(said.contains("warning: left out 1 entry that could not be read"), "{said}");
     assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "sub/\nsub/b\n");
 }

@@ -40,8 +40,8 @@ fn what_is_no_file_is_not_printed() {
     insta::assert_snapshot!(env.snap(["cat", "HEAD:none"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no `none` in the snapshot
-    hint: `snap ls -R REV` lists what is in a snapshot
+    error: there is no `none` in `HEAD`
+    hint: `snap ls -R HEAD` lists what is in it
     ");
     insta::assert_snapshot!(env.snap(["cat", "HEAD"]), @r"
     exit: 1

@@ -144,7 +144,7 @@ fn chunk_sizes_of_the_user_are_those_of_new_stores_only() {
     env.snap(["config", "list"]).succeeds();
     env.write("user.toml", "[chunk]\nmin = 8192\naverage = 4096\n");
     insta::assert_snapshot!(env.snap(["init", "newer"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:2: `chunk.min` is 8192, but must be at least 4096 and less than `chunk.average`
     hint: correct that line of the file; with SNAP_CONFIG= it is not read
@@ -249,10 +249,15 @@ fn a_value_that_does_not_fit_changes_nothing() {
     error: `compression.level` is high, but must be a number from 1 to 19
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "1000000"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:13: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
-    hint: correct that line of the file
+    error: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
+    ");
+    // One that was right, and is not beside the new one.
+    insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "4096"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `chunk.min` is 786432, but must be at least 4096 and less than `chunk.average`
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "colour", "red"]), @r"
     exit: 2
@@ -286,35 +291,42 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     let env = with_user_file();
     env.write(".snap/config.toml", "version = 1\n[commit]\nauthr = 'ann'\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
     error: [ROOT]/.snap/config.toml:3: `commit.authr` is not a setting
     hint: did you mean `commit.author`?
     ");
     env.write("user.toml", "[commit]\n\nexclude = '*.o'\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:3: `commit.exclude` is '*.o', but must be a list of texts
     hint: correct that line of the file; with SNAP_CONFIG= it is not read
     ");
     env.write("user.toml", b"[commit]\n# \xff\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:2: what stands there is not UTF-8
     hint: correct that line of the file
     ");
     env.write("user.toml", "# much\n".repeat(200_000));
     insta::assert_snapshot!(env.snap(["log"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
     error: [ROOT]/user.toml has more than 1048576 bytes
     hint: settings take a few lines; look at what that file is
     ");
+    env.write("user.toml", "[profile.home]\npath = ['~/docs']\n");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @r"
+    exit: 2
+    --- stderr ---
+    error: [ROOT]/user.toml:2: `profile.home.path` is not a setting
+    hint: did you mean `profile.home.paths`, `profile.home.branch`, `profile.home.store`?
+    ");
     env.write("user.toml", "[commit\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
-    exit: 1
+    exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:1: unclosed table, expected `]`
     hint: correct that line of the file

@@ -217,8 +217,8 @@ fn paths_limit_what_is_compared() {
     insta::assert_snapshot!(env.snap(["diff", "HEAD:nowhere"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no `nowhere` in the snapshot
-    hint: `snap ls -R REV` lists what is in a snapshot
+    error: there is no `nowhere` in `HEAD`
+    hint: `snap ls -R HEAD` lists what is in it
     ");
 }
 
@@ -476,7 +476,7 @@ fn what_cannot_be_read_is_left_out_and_told() {
     let output = command.args(["diff", "--stat"]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{stderr}");
-    assert!(stderr.contains("skipped file: Permission denied"), "{stderr}");
+    assert!(stderr.contains("skipped `file`: Permission denied"), "{stderr}");
     assert!(stderr.contains("warning: 1 entry could not be read and compared"), "{stderr}");
     assert!(String::from_utf8(output.stdout).unwrap().contains("other | 1 +"));
 }

@@ -350,6 +350,13 @@ fn what_is_there_is_replaced_only_when_told_to() {
     error: cannot create a file beside none/x.tar
       caused by: No such file or directory (os error 2)
     ");
+    insta::assert_snapshot!(again(&["-o", "/dev/full", "--format", "tar"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot export to /dev/full
+      caused by: No space left on device (os error 28)
+    hint: the disk is full; make room and run the command again, nothing committed is lost
+    ");
     // A device is written to, not replaced.
     again(&["-o", "/dev/null", "--format", "tar", "--force"]).succeeds();
     assert!(!fs_err::metadata("/dev/null").unwrap().is_file());
@@ -452,7 +459,7 @@ fn a_receiver_that_is_full_is_an_error_and_one_that_went_away_is_none() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(
-            said.starts_with("error: cannot write the archive\n  caused by: No space"),
+            said.starts_with("error: cannot export to stdout\n  caused by: No space"),
             "{said}"
         );
 

@@ -62,3 +62,35 @@ fn a_folder_with_files_does_not_become_a_store() {
     hint: name a folder that is empty or does not exist yet
     ");
 }
+
+#[test]
+fn what_was_interrupted_is_completed() {
+    let env = TestEnv::new();
+    env.write("file", "text");
+    fs_err::create_dir_all(env.path(".snap/objects")).unwrap();
+    fs_err::create_dir_all(env.path(".snap/refs/heads")).unwrap();
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 1
+    --- stderr ---
+    error: [ROOT]/.snap is not a store
+    hint: making it was interrupted; the next commit, or `snap init`, completes it
+    ");
+    env.snap(["commit", "-q"]).succeeds();
+    env.snap(["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn those_who_make_a_store_at_once_all_find_one() {
+    for _ in 0..10 {
+        let env = TestEnv::new();
+        env.write("file", "text");
+        let mut running: Vec<_> =
+            (0..4).map(|_| env.command("").args(["commit", "-q"]).spawn().unwrap()).collect();
+        for child in &mut running {
+            assert!(child.wait().unwrap().success());
+        }
+        env.snap(["verify"]).succeeds();
+        let names = fs_err::read_dir(env.path("")).unwrap();
+        assert_eq!(names.count(), 2, "the file and .snap");
+    }
+}

@@ -91,8 +91,8 @@ fn what_is_not_in_the_snapshot_is_named() {
     insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/none/b"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no `sub/none` in the snapshot
-    hint: `snap ls -R REV` lists what is in a snapshot
+    error: there is no `sub/none` in `HEAD`
+    hint: `snap ls -R HEAD` lists what is in it
     ");
     insta::assert_snapshot!(env.snap(["ls", "HEAD:a/b"]), @r"
     exit: 1

@@ -16,6 +16,7 @@ mod diff;
 mod docs;
 mod env;
 mod export;
+mod fifo;
 mod find;
 mod hooks;
 mod init;

@@ -247,3 +247,37 @@ fn a_full_disk_leaves_no_half_of_a_bundle() {
     let said = String::from_utf8(pack.stderr).unwrap();
     assert!(said.contains("cannot pack into stdout") && said.contains("No space left"), "{said}");
 }
+
+#[test]
+fn a_damaged_bundle_is_named_and_its_files_listed_once() {
+    let env = TestEnv::new();
+    for number in 10..40 {
+        env.write(&format!("file{number}"), format!("content {number}\n"));
+    }
+    env.snap(["archive", ".", "-o", "x.snap", "-q"]).succeeds();
+    let mut bytes = fs_err::read(env.path("x.snap")).unwrap();
+    let at = bytes.windows(8).position(|part| part == b"content ").unwrap();
+    bytes[at] ^= 1;
+    fs_err::write(env.path("x.snap"), bytes).unwrap();
+    let said = env.snap(["restore", "x.snap", "out"]);
+    assert_eq!(said.code, Some(4), "{said}");
+    assert!(said.stderr.lines().count() <= 4, "{said}");
+    assert!(said.stderr.contains("could not be restored: `file"), "{said}");
+    assert!(said.stderr.contains("hint: what could be restored was; get x.snap again"), "{said}");
+    let said = env.snap(["export", "x.snap", "-o", "x.tar"]);
+    assert_eq!(said.code, Some(4), "{said}");
+    assert!(said.stderr.contains("hint: x.snap has changed since it was made"), "{said}");
+}
+
+#[test]
+fn a_bundle_where_none_is_read_is_told_about() {
+    let env = TestEnv::new();
+    env.write("file", "text");
+    env.snap(["archive", ".", "-o", "x.snap", "-q"]).succeeds();
+    for command in
+        [&["log", "x.snap"][..], &["diff", "x.snap"], &["cat", "x.snap"], &["stats", "x.snap"]]
+    {
+        let said = env.snap(command);
+        assert!(said.stderr.contains("x.snap is a bundle"), "{said}");
+    }
+}

@@ -163,12 +163,42 @@ fn paths_that_mean_nothing_are_named() {
     error: `~bob/docs` has a `~` that stands for no folder
     hint: `~/` stands for the folder that HOME names; else write it out
     ");
-    insta::assert_snapshot!(of("~/nowhere"), @r"
+}
+
+#[test]
+fn a_path_that_is_not_there_is_told_and_the_others_are_committed() {
+    let mut env = env("[profile.a]\npaths = ['~/nowhere', '~/docs']\nexclude = ['*.tmp']\n");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "a"]), @r"
+    exit: 3
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Made a store at .snap
+    warning: path of profile `a` does not exist: [ROOT]/home/nowhere
+    Committed 1 file, 4 B: 1 new, 0 changed, 0 unmodified
+    Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
+    warning: left out 1 entry that could not be read
+    ");
+    assert_eq!(files(&env, ".snap"), ["home/docs/plan"]);
+    let made = env.snap(["commit", "--profile", "a", "--dry-run", "--json"]);
+    assert_eq!((made.code, &made.json()[0]["skipped"]), (Some(3), &1.into()));
+
+    env.set("HOME", "/nowhere");
+    env.set("SNAP_CONFIG", env.path("home/.config/snap/config.toml").to_str().unwrap());
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "a"]), @r"
     exit: 1
     --- stderr ---
-    error: cannot read [ROOT]/home/nowhere
-      caused by: No such file or directory (os error 2)
+    error: no path of profile `a` exists, such as /nowhere/nowhere
+    hint: `snap config get profile.a.paths` lists them
     ");
+    fs_err::remove_dir_all(env.path(".snap")).unwrap();
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "a"]), @r"
+    exit: 1
+    --- stderr ---
+    error: no path of profile `a` exists, such as /nowhere/nowhere
+    hint: `snap config get profile.a.paths` lists them
+    ");
+    assert!(!env.path(".snap").exists());
 }
 
 #[test]

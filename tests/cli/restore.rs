@@ -1,5 +1,7 @@
 //! `snap restore`.
 
+use std::os::unix::{fs::chown, process::CommandExt};
+
 use snap_core::{
     base::{id::BlobId, time::Time},
     disk::Disk,
@@ -46,7 +48,7 @@ fn a_file_that_differs_stops_the_restore() {
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest"]), @r"
     exit: 1
     --- stderr ---
-    error: notes.txt differs from the snapshot
+    error: `notes.txt` differs from the snapshot
     hint: pass --overwrite to replace it, or name another folder
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
@@ -77,7 +79,7 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--checksum"]), @r"
     exit: 1
     --- stderr ---
-    error: notes.txt differs from the snapshot
+    error: `notes.txt` differs from the snapshot
     hint: pass --overwrite to replace it, or name another folder
     ");
     let args = ["restore", "latest", "--overwrite", "--checksum"];
@@ -176,4 +178,34 @@ fn links_are_counted_and_a_pattern_without_a_match_is_told() {
     Restored 0 files, 0 B; 0 already there
     warning: nothing in there matches --include and not --exclude
     ");
+}
+
+/// A user without rights.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_device_that_cannot_be_made_is_told_and_counted() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let env = env();
+    let (kind, mode) = (rustix::fs::FileType::CharacterDevice, 0o600.into());
+    let null = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(rustix::fs::CWD, env.path("home/null"), kind, mode, null).unwrap();
+    env.snap(["commit", "home"]).succeeds();
+    env.mode("", 0o755);
+    fs_err::create_dir(env.path("out")).unwrap();
+    chown(env.path("out"), Some(NOBODY), Some(NOBODY)).unwrap();
+
+    let mut command = env.command("home");
+    command.uid(NOBODY).gid(NOBODY).args(["restore", "latest", "../out", "--overwrite", "--json"]);
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    let told = "warning: could not make character device `null`: Operation not permitted";
+    assert!(stderr.contains(told), "{stderr}");
+    assert!(stderr.contains("warning: left out 1 entry that could not be made"), "{stderr}");
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&record["skipped"], &record["files_written"]), (&1.into(), &2.into()));
+    assert!(!stderr.contains(" of :"), "{stderr}");
 }

@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::FileType;
 use serde_json::{Map, Value};
 
 use crate::env::TestEnv;
@@ -312,15 +313,25 @@ fn every_record_is_as_its_schema_says() {
     }
 }
 
-/// Files, folders, links and a name that is not UTF-8.
+/// Files, folders, links, a name that is not UTF-8, and what is none of these;
+/// devices where they can be made.
 fn odd_tree(env: &TestEnv) {
     use std::os::unix::ffi::OsStrExt;
     env.write("sub/file", "some text\n");
     std::os::unix::fs::symlink("sub/file", env.path("link")).unwrap();
     fs_err::hard_link(env.path("sub/file"), env.path("sub/twin")).unwrap();
     fs_err::write(env.path(std::ffi::OsStr::from_bytes(b"sub/caf\xe9")), "x").unwrap();
-    let made = env.command_of("", "/usr/bin/mkfifo").arg("pipe").status().unwrap();
-    assert!(made.success());
+    node(env, "pipe", FileType::Fifo, 0).unwrap();
+    node(env, "socket", FileType::Socket, 0).unwrap();
+    if rustix::process::geteuid().is_root() {
+        node(env, "null", FileType::CharacterDevice, rustix::fs::makedev(1, 3)).unwrap();
+        node(env, "loop", FileType::BlockDevice, rustix::fs::makedev(7, 0)).unwrap();
+    }
+}
+
+fn node(env: &TestEnv, name: &str, kind: FileType, device: u64) -> rustix::io::Result<()> {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, env.path(name), kind, mode, device)
 }
 
 /// Changes a byte in the middle of the first pack that holds contents.

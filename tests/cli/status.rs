@@ -192,8 +192,8 @@ fn what_cannot_be_read_is_told_and_not_taken_for_removed() {
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(!stdout.contains("D "), "{stdout}");
-    assert!(stderr.contains("/changed: Permission denied"), "{stderr}");
-    assert!(stderr.contains("/gone/b: Permission denied"), "{stderr}");
+    assert!(stderr.contains("/changed`: Permission denied"), "{stderr}");
+    assert!(stderr.contains("/gone/b`: Permission denied"), "{stderr}");
     assert!(stderr.contains("warning: 2 entries could not be read and compared"), "{stderr}");
 }
 

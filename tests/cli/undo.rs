@@ -266,3 +266,14 @@ fn a_commit_that_is_gone_is_not_gone_back_to() {
     hint: `snap branch --force main ID` puts it where you want it
     ");
 }
+
+#[test]
+fn what_could_not_be_done_is_not_said() {
+    let env = env();
+    // A folder cannot be locked.
+    fs_err::remove_file(env.path(".snap/lock")).unwrap();
+    fs_err::create_dir(env.path(".snap/lock")).unwrap();
+    let said = env.snap(["undo"]);
+    assert_eq!(said.code, Some(1), "{said}");
+    assert!(said.stderr.starts_with("error: "), "{said}");
+}

@@ -172,3 +172,22 @@ fn quiet_says_nothing() {
     let env = TestEnv::new();
     insta::assert_snapshot!(env.snap(["init", "-q"]), @"exit: 0");
 }
+
+#[test]
+fn help_that_cannot_be_written_is_an_error_and_one_nobody_reads_is_none() {
+    let env = TestEnv::new();
+    for args in [&["--help"][..], &["commit", "--help"], &["help", "log"], &["--version"]] {
+        let full = fs_err::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = env.command("");
+        let output = command.args(args).stdout(full.into_parts().0).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.starts_with("error: cannot write to stdout\n  caused by: No space"), "{said}");
+
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = env.command("").args(args).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}

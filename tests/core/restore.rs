@@ -179,7 +179,7 @@ fn a_folder_in_the_way_of_a_file_goes_only_when_told() {
     assert!(matches!(snapshot.restore(&target), Err(RestoreError::Differs { count: 3, .. })));
     let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
     assert!(matches!(error, RestoreError::Blocked { count: 2, .. }), "{error}");
-    assert_eq!(error.to_string(), "a, c are folders that are not empty");
+    assert_eq!(error.to_string(), "`a`, `c` are folders that are not empty");
     assert!(target.join("a/precious").exists() && target.join("b").is_file());
     snapshot.restore_with(&target, &mirror()).unwrap();
     assert_same(&source, &target);
@@ -299,7 +299,7 @@ fn a_folder_in_the_way_of_one_name_of_a_file_leaves_the_others() {
         for _again in 0..2 {
             let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
             assert!(matches!(error, RestoreError::Blocked { count: 1, .. }), "{error}");
-            assert_eq!(error.to_string(), format!("{blocked} is a folder that is not empty"));
+            assert_eq!(error.to_string(), format!("`{blocked}` is a folder that is not empty"));
             let inodes = ["a", "b", "c"].into_iter().filter(|name| *name != blocked).map(|name| {
                 assert_eq!(fs_err::read(target.join(name)).unwrap(), b"shared");
                 fs_err::metadata(target.join(name)).unwrap().ino()

@@ -153,7 +153,7 @@ fn damage_does_not_hide_a_folder_in_the_way() {
         panic!("{error:?}")
     };
     assert_eq!(blocked, &[Path::new("f")]);
-    assert!(error.to_string().ends_with("; f is a folder that is not empty"), "{error}");
+    assert!(error.to_string().ends_with("; `f` is a folder that is not empty"), "{error}");
 }
 
 #[test]

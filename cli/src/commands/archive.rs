@@ -66,7 +66,7 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<Done, CliError> {
     let config = cx.settings().config()?;
     let mut options = args.describe.options(&config, cx)?;
     options.unchanged = Unchanged::Commit;
-    options.ignore = args.leave_out.join(&Profile::default(), &config)?;
+    options.ignore = args.leave_out.join(&Profile::default(), &config, cx)?;
     options.ignore.patterns.extend(own_files(args));
     let (mut output, scratch) = args.output.open(cx)?;
     let progress = cx.progress();

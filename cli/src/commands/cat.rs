@@ -9,11 +9,7 @@ use snap_core::{
     base::id::BlobId,
     format::tree::{Entry, Kind},
     ops::cat,
-    repo::{
-        Repo,
-        path::{Found, resolve_path},
-        spec::Revisions,
-    },
+    repo::{Repo, path::Found, spec::Revisions},
 };
 
 use crate::{
@@ -58,7 +54,7 @@ pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<Done, CliError> {
 
 fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<BlobId, CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
-    let noun = match resolve_path(snapshot.store(), snapshot.commit.tree, path)? {
+    let noun = match snapshot.find()? {
         Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => return Ok(id),
         Found::Entry(entry) => entry.kind.noun(),
         Found::Root(_) => "folder",

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use serde::Serialize;
-use snap_core::ops::export::{self, Format, Loss, Options, Outcome, Prefix};
+use snap_core::ops::export::{self, ExportError, Format, Loss, Options, Outcome, Prefix};
 
 use crate::{
     commands::{pack::OutputArgs, restore},
@@ -117,7 +117,11 @@ pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<Done, CliError> {
         on_loss: Some(&on_loss),
     };
     let progress = cx.progress();
-    let outcome = export::run(snapshot.store(), &what, &mut output, &options, &progress)?;
+    let outcome = export::run(snapshot.store(), &what, &mut output, &options, &progress);
+    let outcome = outcome.map_err(|error| match error {
+        ExportError::Output(source) => CliError::ExportTo { file: args.output.shown(), source },
+        other => other.into(),
+    })?;
     output.finish()?;
     drop(progress);
     if cx.ui().is_json() {

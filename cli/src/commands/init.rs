@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use snap_core::{
     disk::Disk,
-    repo::{Config, Repo, open::STORE_FOLDER},
+    repo::{Config, Repo, RepoError, open::STORE_FOLDER},
 };
 
 use crate::{
@@ -50,8 +50,17 @@ pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<Done, CliError> {
     Ok(Done::Well)
 }
 
+/// Makes a store for a command that needs one. Somebody who does the same at
+/// the same time may be faster.
+pub(crate) fn make_for_use(cx: &Context, store: &Path) -> Result<(), CliError> {
+    match make(cx, store) {
+        Err(CliError::Repo(RepoError::Exists { .. })) => Ok(()),
+        made => made,
+    }
+}
+
 /// Makes a store and says so.
-pub(crate) fn make(cx: &Context, store: &Path) -> Result<(), CliError> {
+fn make(cx: &Context, store: &Path) -> Result<(), CliError> {
     // How it is written is settled now; all else stays open to later changes.
     let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
     Repo::init(store, &Disk::default(), &config)?;

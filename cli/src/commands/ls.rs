@@ -5,7 +5,7 @@ use std::{ffi::OsString, io, io::Write};
 use snap_core::{
     format::tree::{Entry, Kind, Metadata},
     ops::list::{self, Depth},
-    repo::path::{Found, components, resolve_path},
+    repo::path::{Found, components},
 };
 
 use crate::{
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<Done, CliError> {
     let snapshot = cx.open_snapshot(&args.what)?;
     let path = snapshot.path.as_deref().unwrap_or_default();
     let folder = components(path).collect::<Vec<_>>().join(&b'/');
-    let found = resolve_path(snapshot.store(), snapshot.commit.tree, path)?;
+    let found = snapshot.find()?;
     let mut out = cx.ui().out();
     match (found.tree(), &found) {
         (Some(tree), _) => {

@@ -20,6 +20,7 @@ use snap_core::{
 use crate::{
     context::Context,
     report::{CliError, Done},
+    stream::Stream,
     ui::{size, size::Size, text},
 };
 
@@ -69,7 +70,7 @@ pub(crate) enum Output {
     File(Box<OutputFile>),
     /// Stdout, or something that is there and no file, such as a pipe or a
     /// device.
-    Stream(File),
+    Stream(Stream<File>),
 }
 
 impl OutputArgs {
@@ -82,12 +83,12 @@ impl OutputArgs {
             if cx.ui().is_json() {
                 return Err(CliError::Usage("--json and `-o -` both want stdout"));
             }
-            return Ok((Output::Stream(cx.ui().raw_out()?), cx.scratch()));
+            return Ok((Output::Stream(cx.raw_out()?), cx.scratch()));
         }
         let there = fs_err::metadata(&self.output);
         if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {
             // It is not replaced: that would take /dev/null away.
-            let stream = File::options().write(true).open(&self.output);
+            let stream = cx.open_output(&self.output);
             let stream = stream.map_err(PathError::when("open", &self.output))?;
             return Ok((Output::Stream(stream), cx.scratch()));
         }

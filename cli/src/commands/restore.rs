@@ -17,7 +17,7 @@ use snap_core::{
     ops::restore::{self, Change, Existing, Extras, Mode, Outcome, Ownership, What},
     repo::{
         Repo,
-        path::{Found, components, resolve_path},
+        path::{Found, components},
     },
 };
 
@@ -43,7 +43,9 @@ Examples:
 /// Without DIR everything goes back to where it was, into the folder that
 /// holds the store. Files that are there and equal are kept, so an interrupted
 /// restore can simply be run again. A file that differs stops the restore
-/// before anything is written, unless --overwrite is given.
+/// before anything is written, unless --overwrite is given. A pipe, socket or
+/// device that the system does not let you make is left out and told, and the
+/// exit code is 3.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -147,14 +149,14 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     if !args.include.is_empty() && is_empty(&outcome) {
         cx.ui().warning(format_args!("nothing in there matches --include and not --exclude"));
     }
-    Ok(Done::Well)
+    Ok(if outcome.not_made > 0 { Done::Skipped } else { Done::Well })
 }
 
 /// What is restored, and where it belongs below the project folder.
 pub(crate) fn what(snapshot: &Snapshot) -> Result<(What, PathBuf), CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let mut place: PathBuf = components(path).map(std::ffi::OsStr::from_bytes).collect();
-    let what = match resolve_path(snapshot.store(), snapshot.commit.tree, path)? {
+    let what = match snapshot.find()? {
         Found::Root(tree) => What::Folder { tree, root: snapshot.commit.root.clone() },
         Found::Entry(entry) => match Found::Entry(entry.clone()).tree() {
             Some(tree) => What::Folder { tree, root: Some(entry.metadata) },
@@ -219,7 +221,7 @@ impl OutcomeJson {
             others: outcome.others,
             repaired: outcome.repaired,
             removed: outcome.removed,
-            skipped: outcome.skipped,
+            skipped: outcome.skipped + outcome.not_made,
         }
     }
 }
@@ -228,7 +230,7 @@ impl OutcomeJson {
 fn is_empty(outcome: &Outcome) -> bool {
     let files = outcome.files_written + outcome.files_kept;
     let made = outcome.symlinks + outcome.links + outcome.others;
-    files + made + outcome.others_kept + outcome.repaired == 0
+    files + made + outcome.others_kept + outcome.not_made + outcome.repaired == 0
 }
 
 fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
@@ -254,6 +256,10 @@ fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
     ));
     if outcome.skipped > 0 {
         ui.warning(format_args!("left the store in the target alone"));
+    }
+    if outcome.not_made > 0 {
+        let what = size::count(outcome.not_made, "entry");
+        ui.warning(format_args!("left out {what} that could not be made"));
     }
     for (what, count) in &outcome.not_applied {
         ui.warning(format_args!("could not set the {what} of {}", size::count(*count, "entry")));

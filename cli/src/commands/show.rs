@@ -4,7 +4,7 @@ use std::{ffi::OsString, io, io::Write};
 
 use snap_core::{
     format::tree::{Entry, Kind},
-    repo::path::{Found, components, resolve_path},
+    repo::path::{Found, components},
 };
 
 use crate::{
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
     let found = cx.open_snapshot(&args.what)?;
     let path = found.path.as_deref().unwrap_or_default();
     let mut out = cx.ui().out();
-    match resolve_path(found.store(), found.commit.tree, path)? {
+    match found.find()? {
         Found::Root(_) if cx.ui().is_json() => {
             out.json(&CommitJson::new(&found.id, &found.commit))?;
         }

@@ -56,8 +56,9 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<Done, CliError> {
     let wanted = args.name.as_deref().map(|name| pointer(&repo, name)).transpose()?;
     let direction = if args.redo { Direction::Redo } else { Direction::Undo };
     let plan = undo::plan(&repo, wanted.as_ref(), direction)?;
-    cx.ui().status(format_args!("{}", sentence(&repo, &plan)?));
+    let sentence = sentence(&repo, &plan)?;
     if args.dry_run {
+        cx.ui().status(format_args!("{sentence}"));
         cx.ui().status(format_args!("Nothing was done (--dry-run)"));
     } else {
         cx.with_change(repo.config(), &plan.reason(), |change| undo::run(&repo, &plan, change))?;
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<Done, CliError> {
             Direction::Undo => "`snap undo --redo` does it again",
             Direction::Redo => "`snap undo` takes it back",
         };
+        cx.ui().status(format_args!("{sentence}"));
         cx.ui().status(format_args!("Done; {back}"));
     }
     if cx.ui().is_json() {
@@ -141,7 +143,7 @@ fn pointer(repo: &Repo, text: &str) -> Result<Pointer, CliError> {
     })
 }
 
-/// What is going to happen, such as "main goes back from … to …".
+/// What happens, such as "main goes back from … to …".
 fn sentence(repo: &Repo, plan: &Plan) -> Result<String, CliError> {
     let shown = match &plan.pointer {
         Pointer::Head => "HEAD".to_owned(),

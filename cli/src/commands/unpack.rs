@@ -15,7 +15,7 @@ use snap_core::{
         unpack::{self, Options, Outcome},
     },
     repo::{
-        Head, RefName, Repo,
+        Head, RefError, RefName, Repo,
         history::{History, Parents},
         open::STORE_FOLDER,
     },
@@ -65,6 +65,10 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
     let found = cx.find_store(Path::new("."))?;
     let input: Box<dyn Read> = if args.file == "-" {
         Box::new(cx.stdin())
+    } else if fs_err::metadata(&args.file).is_ok_and(|there| !there.is_file()) {
+        // What comes through a pipe is read once.
+        let path = Path::new(&args.file);
+        Box::new(cx.open_input(path).map_err(PathError::when("open", path))?)
     } else {
         let path = Path::new(&args.file);
         let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };
@@ -76,10 +80,11 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
         Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?)
     };
     let store = match found {
-        Some(store) => store,
-        None => {
-            init::make(cx, Path::new(STORE_FOLDER))?;
-            PathBuf::from(STORE_FOLDER)
+        Some(store) if !Repo::is_unfinished(&store) => store,
+        found => {
+            let store = found.unwrap_or_else(|| PathBuf::from(STORE_FOLDER));
+            init::make_for_use(cx, &store)?;
+            store
         }
     };
     let repo = cx.open_at(&store)?;
@@ -110,6 +115,7 @@ fn move_branch(
     cx: &Context,
 ) -> Result<Option<RefName>, CliError> {
     let commit = outcome.commit;
+    let is_named = named.is_some();
     let name = match (named, repo.refs().head()?) {
         (Some(name), _) => name,
         (None, Head::Branch(current)) if repo.refs().read(&current)?.is_none() => current,
@@ -123,9 +129,14 @@ fn move_branch(
     }
     if old != Some(commit) {
         let reason = format!("unpack: {file}");
-        cx.with_change(repo.config(), &reason, |change| {
+        let moved = cx.with_change(repo.config(), &reason, |change| {
             repo.refs().update(&name, old, Some(commit), change)
-        })?;
+        });
+        match moved {
+            // Somebody made the first commit meanwhile; nobody named this one.
+            Err(RefError::Exists { .. }) if !is_named => return Ok(None),
+            moved => moved?,
+        }
     }
     Ok(Some(name))
 }

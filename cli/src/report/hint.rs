@@ -8,7 +8,7 @@ use snap_core::{
         bundle, commit::CommitError, export::ExportError, list::ListError, restore::RestoreError,
     },
     repo::{
-        PastError, Pointer, RefError, RepoError, SpecError, UndoError,
+        PastError, Pointer, RefError, Repo, RepoError, SpecError, UndoError,
         config::{ConfigError, error::Origin},
         path::PathInTreeError,
         undo::Direction,
@@ -17,7 +17,7 @@ use snap_core::{
 };
 
 use crate::{
-    report::{CliError, causes},
+    report::{CliError, causes::causes},
     ui::time,
 };
 
@@ -64,6 +64,9 @@ fn of_cli(error: &CliError) -> Option<String> {
             "its objects are in the store; --force moves the branch, another name keeps both"
         }
         CliError::NoRef { .. } => "`snap branch` and `snap tag` list those that are there",
+        CliError::NotWithin { within, .. } => {
+            return Some(format!("`snap ls -R {within}` lists what is in it"));
+        }
         CliError::OnNeitherSide { .. } => "paths are relative to the folder you stand in",
         CliError::Outside { .. } => "name a path in it; --folder names another folder",
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
@@ -71,6 +74,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
         CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",
         CliError::NoStart { .. } => "write it from `/` or `~/` on",
+        CliError::NoPaths { profile, .. } => {
+            return Some(format!("`snap config get profile.{profile}.paths` lists them"));
+        }
         CliError::NoProfile { known, .. } if known.is_empty() => {
             "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
         }
@@ -147,6 +153,9 @@ fn profiles(name: &str, known: &[String]) -> String {
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
         RepoError::NoStore { .. } => "`snap --store STORE init` makes one",
+        RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
+            "making it was interrupted; the next commit, or `snap init`, completes it"
+        }
         RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
         RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",
         RepoError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",
@@ -363,7 +372,8 @@ fn of_io(error: &io::Error) -> Option<String> {
 
 fn by_kind(error: &CliError) -> Option<String> {
     if let CliError::List(ListError::Output(_))
-    | CliError::Export(ExportError::Output(_) | ExportError::PathTooLong { .. })
+    | CliError::Export(ExportError::PathTooLong { .. })
+    | CliError::ExportTo { .. }
     | CliError::Output(_) = error
     {
         return None;

@@ -122,10 +122,10 @@ impl Observer for Progress<'_> {
     fn note(&self, note: Note<'_>) {
         match note {
             Note::Skipped { path, error } => {
-                self.tell(format_args!("skipped {}: {}", shown(path), chain(error)));
+                self.tell(format_args!("skipped `{}`: {}", shown(path), chain(error)));
             }
             Note::Changing { path } => {
-                self.tell(format_args!("{} changed while it was read", shown(path)));
+                self.tell(format_args!("`{}` changed while it was read", shown(path)));
             }
             Note::Reindexed { packs, damaged } => {
                 let packs = super::size::count(packs as u64, "pack");
@@ -136,8 +136,15 @@ impl Observer for Progress<'_> {
             Note::ClockBehind { behind_secs } => self.tell(format_args!(
                 "the clock is {behind_secs} s behind the last commit, whose time is used instead"
             )),
+            Note::NotMade { noun, path, error } => {
+                self.tell(format_args!(
+                    "could not make {noun} `{}`: {}",
+                    shown(path),
+                    chain(error)
+                ));
+            }
             Note::NotApplied { what, path, error } => {
-                self.tell(format_args!("cannot set {what} of {}: {}", shown(path), chain(error)));
+                self.tell(format_args!("cannot set {what} of `{}`: {}", shown(path), chain(error)));
             }
             Note::RenamesGivenUp { limit } => self.tell(format_args!(
                 "renames are not looked for: more than {} files came or went",
@@ -205,9 +212,13 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     shown
 }
 
+/// A path as it is told; the folder that others are relative to is a dot.
 fn shown(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
-    text::line(bytes.strip_prefix(b"./").unwrap_or(bytes))
+    match bytes.strip_prefix(b"./").unwrap_or(bytes) {
+        b"" => ".".to_owned(),
+        bytes => text::line(bytes),
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -68,6 +68,15 @@ pub enum Note<'a> {
         /// By how many seconds.
         behind_secs: i64,
     },
+    /// A pipe, socket or device could not be made on restore.
+    NotMade {
+        /// What it would have been, such as "fifo".
+        noun: &'static str,
+        /// Its path in the target.
+        path: &'a Path,
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
     /// An attribute could not be applied on restore; told once for each kind.
     NotApplied {
         /// Such as "owner" or "extended attribute".

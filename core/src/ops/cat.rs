@@ -38,7 +38,7 @@ pub enum CatError {
     #[error("cannot write the content")]
     Output(#[from] io::Error),
     /// The user asked to stop.
-    #[error("stopped")]
+    #[error("interrupted")]
     Interrupted,
 }
 

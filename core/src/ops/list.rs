@@ -58,7 +58,7 @@ pub enum ListError {
     #[error("cannot write the listing")]
     Output(#[from] io::Error),
     /// The user asked to stop.
-    #[error("stopped")]
+    #[error("interrupted")]
     Interrupted,
 }
 

@@ -3,7 +3,8 @@
 //! | module        | what                                                   |
 //! |---------------|--------------------------------------------------------|
 //! | [`config`]    | settings: `config.toml` of a store and of a user       |
-//! | [`open`]      | make a store, open it, find the one above a folder     |
+//! | `make`        | make a store ([`Repo::init`])                          |
+//! | [`open`]      | open a store, find the one above a folder              |
 //! | [`ref_name`]  | names of branches and tags                             |
 //! | [`refs`]      | where they point; compare-and-swap                     |
 //! | [`ref_log`]   | where they pointed before                              |
@@ -17,6 +18,7 @@
 pub mod changed;
 pub mod config;
 pub mod history;
+mod make;
 pub mod open;
 pub mod past;
 pub mod path;

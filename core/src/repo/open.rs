@@ -1,4 +1,4 @@
-//! Making a store, opening one, and finding the one above a folder.
+//! Opening a store, and finding the one above a folder.
 
 use std::{
     io,
@@ -14,8 +14,7 @@ use crate::{
             file::{self, FileError},
             layer::Whose,
         },
-        ref_name::RefName,
-        refs::{Head, RefError, Refs, temporary},
+        refs::{RefError, Refs, temporary},
     },
     store::{Store, StoreError},
 };
@@ -25,9 +24,6 @@ pub const STORE_FOLDER: &str = ".snap";
 
 /// Branch that `HEAD` names in a new store.
 pub const FIRST_BRANCH: &str = "main";
-
-/// Folders and files of a store beside its [`config::FILE`].
-const PARTS: [&str; 8] = ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", "lock"];
 
 /// An open store with its settings and refs.
 #[derive(Debug)]
@@ -97,30 +93,6 @@ impl RepoError {
 }
 
 impl Repo {
-    /// Makes a store in `dir`, durably; does not open it. The folder may exist
-    /// if it is empty. The configuration is written last, so what a crash
-    /// leaves is not a store and can be made into one by trying again.
-    ///
-    /// # Errors
-    /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`].
-    pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
-        let file = dir.join(config::FILE);
-        if file.exists() {
-            return Err(RepoError::Exists { dir: dir.to_owned() });
-        }
-        if !is_free(dir)? {
-            return Err(RepoError::NotEmpty { dir: dir.to_owned() });
-        }
-        disk.create_folders(dir)?;
-        for part in ["objects", "refs/heads", "refs/tags", "logs", "index", "cache", "tmp"] {
-            disk.create_folders(&dir.join(part))?;
-        }
-        Store::create(dir, disk)?;
-        let main = RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?;
-        Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
-        Ok(write_config(dir, disk, &config.to_text())?)
-    }
-
     /// Opens the store in `dir`. Nothing is written unless the index has to be
     /// rebuilt, so a read-only medium will do.
     ///
@@ -246,22 +218,6 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
 /// [`PathError`] of the first step that failed.
 pub fn write_config(dir: &Path, disk: &Disk, text: &str) -> Result<(), PathError> {
     file::write(disk, &temporary(dir, "config"), &dir.join(config::FILE), text)
-}
-
-/// Whether `dir` is absent, empty, or what an interrupted [`Repo::init`] left.
-fn is_free(dir: &Path) -> Result<bool, PathError> {
-    let listing = match fs_err::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        other => other.map_err(PathError::when("list", dir))?,
-    };
-    for entry in listing {
-        let name = entry.map_err(PathError::when("list", dir))?.file_name();
-        if !PARTS.iter().any(|part| name == *part) {
-            return Ok(false);
-        }
-    }
-    // Objects without a configuration belong to somebody.
-    Ok(fs_err::read_dir(dir.join("objects")).map_or(true, |mut objects| objects.next().is_none()))
 }
 
 #[cfg(test)]

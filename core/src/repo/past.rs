@@ -51,7 +51,7 @@ pub enum PastError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The user asked to stop.
-    #[error("stopped")]
+    #[error("interrupted")]
     Interrupted,
 }
 

@@ -50,6 +50,8 @@ pub struct Resolved {
     pub id: CommitId,
     /// What it says.
     pub commit: Commit,
+    /// What named it, as it was written.
+    pub rev: String,
     /// What followed the `:`.
     pub path: Option<Vec<u8>>,
 }
@@ -181,7 +183,12 @@ impl<'a> Revisions<'a> {
         let syntax = |_| SpecError::Syntax { text: String::from_utf8_lossy(rev).into_owned() };
         let id = self.commit(std::str::from_utf8(rev).map_err(syntax)?)?;
         let commit = self.repo.store().commit(&id)?;
-        Ok(Resolved { id, commit, path: path.map(<[u8]>::to_vec) })
+        Ok(Resolved {
+            id,
+            commit,
+            rev: String::from_utf8_lossy(rev).into_owned(),
+            path: path.map(<[u8]>::to_vec),
+        })
     }
 
     /// Divides `REV:PATH`.

@@ -1,10 +1,10 @@
 //! What is left out of a commit, and of what is compared with one.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use snap_core::{base::io::PathError, local::ignore, repo::Config};
 
-use crate::{config::Profile, report::CliError, ui::size};
+use crate::{config::Profile, context::Context, report::CliError, ui::size};
 
 /// What is left out.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
@@ -41,12 +41,12 @@ impl LeaveOut {
         &self,
         profile: &Profile,
         config: &Config,
+        cx: &Context,
     ) -> Result<ignore::Options, CliError> {
         let mut patterns = config.commit.exclude.clone();
         patterns.extend(profile.exclude.iter().cloned());
         for file in &self.exclude_from {
-            // What failed and where is said by the error around it.
-            let text = std::fs::read_to_string(file);
+            let text = cx.open_input(file).and_then(io::read_to_string);
             let text =
                 text.map_err(|error| CliError::Source(PathError::when("read", file)(error)))?;
             patterns.extend(text.lines().map(str::to_owned));

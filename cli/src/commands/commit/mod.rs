@@ -97,7 +97,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
         Place::ToBeMade(store) => (store, false),
     };
     if !is_there && !args.dry_run {
-        init::make(cx, &store)?;
+        init::make_for_use(cx, &store)?;
     }
     let settings = match is_there || !args.dry_run {
         true => cx.settings_of(&store)?,
@@ -119,8 +119,10 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
     if !args.describe.has_time() {
         options.time = Some(cx.now());
     }
+    let missing = plan.tell_missing(args, cx);
     let progress = cx.progress();
-    let outcome = commit::run(&repo, plan.source(args, cx)?, &options, &progress)?;
+    let mut outcome = commit::run(&repo, plan.source(args, cx)?, &options, &progress)?;
+    outcome.skipped += missing;
     progress.clear();
     let done = if outcome.skipped > 0 { Done::Skipped } else { Done::Well };
     if options.run == Run::Dry {

@@ -2,6 +2,7 @@
 //! together. Lists of the two are joined; of single values the option counts.
 
 use std::{
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -17,6 +18,7 @@ use crate::{
     config::{Profile, Settings},
     context::{Context, Named},
     report::CliError,
+    ui::text,
 };
 
 /// Where a commit goes.
@@ -34,6 +36,8 @@ pub(super) struct Plan {
     profile: Profile,
     /// Those of the profile, then those of the command line.
     paths: Vec<PathBuf>,
+    /// Those that are not there.
+    missing: Vec<PathBuf>,
     /// The folder that `.snap` is in.
     project: Option<PathBuf>,
 }
@@ -55,27 +59,33 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
             paths.push(settings.expand(path)?);
         }
     }
+    let of_profile = paths.clone();
     paths.extend(args.paths.iter().cloned());
     let here = Path::new(".");
     let top = match paths.as_slice() {
         [one] if one.is_dir() => one,
         _ => here,
     };
-    if let Some(store) = cx.find_store(top)? {
-        return Ok(Place::There(store));
+    let found = cx.find_store(top)?;
+    if let Some(store) = found.as_ref().filter(|store| !Repo::is_unfinished(store)) {
+        return Ok(Place::There(store.clone()));
     }
     if let (Some(name), None) = (&args.profile, &profile) {
         settings.profile(name)?;
     }
     // Nothing is made for what cannot be committed anyway.
-    for path in &paths {
+    if let Some(name) = &args.profile {
+        check_some(name, &of_profile, args)?;
+    }
+    for path in &args.paths {
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
-    Ok(Place::ToBeMade(match top == here {
+    let place = match top == here {
         true => PathBuf::from(STORE_FOLDER),
         false => top.join(STORE_FOLDER),
-    }))
+    };
+    Ok(Place::ToBeMade(found.unwrap_or(place)))
 }
 
 impl Plan {
@@ -97,6 +107,7 @@ impl Plan {
             store,
             profile,
             paths: Vec::new(),
+            missing: Vec::new(),
             project,
         };
         for text in &plan.profile.paths {
@@ -107,7 +118,28 @@ impl Plan {
             }
             plan.paths.push(path);
         }
+        if let Some(name) = name {
+            let start = plan.start();
+            let from_start: Vec<PathBuf> = plan.paths.iter().map(|path| start.join(path)).collect();
+            check_some(name, &from_start, args)?;
+            plan.missing = from_start.into_iter().filter(|path| is_missing(path)).collect();
+        }
         Ok(plan)
+    }
+
+    /// Where relative paths of a profile start, wherever one is.
+    fn start(&self) -> &Path {
+        self.project.as_deref().unwrap_or(Path::new("."))
+    }
+
+    /// Tells of what the profile says that is not there, and counts it.
+    pub(super) fn tell_missing(&self, args: &CommitArgs, cx: &Context) -> u64 {
+        let name = args.profile.as_deref().unwrap_or_default();
+        for path in &self.missing {
+            let path = text::line(path.as_os_str().as_bytes());
+            cx.ui().warning(format_args!("path of profile `{name}` does not exist: {path}"));
+        }
+        self.missing.len() as u64
     }
 
     /// What is read.
@@ -121,8 +153,7 @@ impl Plan {
             let name = EntryName::new(name.as_bytes()).map_err(bad)?;
             return Ok(Source::Stream { name, reader: Box::new(cx.stdin()) });
         }
-        let project = self.project.as_deref().unwrap_or(Path::new("."));
-        // Relative ones of a profile start at the project, wherever one is.
+        let project = self.start();
         let of_profile = self.paths.iter().map(|path| (project.join(path), path));
         let said: Vec<(PathBuf, &PathBuf)> =
             of_profile.chain(args.paths.iter().map(|path| (path.clone(), path))).collect();
@@ -133,7 +164,9 @@ impl Plan {
             })),
             [(one, _)] if one.is_dir() => Ok(Source::Folder(one.clone())),
             several => {
-                let named = several.iter().map(|(path, shown)| named(path.clone(), shown));
+                // What is there keeps its place, whatever is missing.
+                let there = several.iter().filter(|(path, _)| !self.missing.contains(path));
+                let named = there.map(|(path, shown)| named(path.clone(), shown));
                 Ok(Source::Paths(named.collect::<Result<_, _>>()?))
             }
         }
@@ -154,12 +187,32 @@ impl Plan {
             branch: self.branch.as_deref().map(RefName::branch).transpose()?,
             message: args.describe.message().unwrap_or_else(of_profile),
             labels,
-            ignore: args.leave_out.join(&self.profile, config)?,
+            ignore: args.leave_out.join(&self.profile, config, cx)?,
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { Run::Dry } else { Run::Real },
             ..said
         })
     }
+}
+
+/// Fails when a profile names paths, none of them is there, and no other is
+/// given.
+fn check_some(name: &str, paths: &[PathBuf], args: &CommitArgs) -> Result<(), CliError> {
+    let is_none = !paths.is_empty() && paths.iter().all(|path| is_missing(path));
+    match paths.first().filter(|_| is_none && args.paths.is_empty()) {
+        Some(first) => {
+            let path = text::line(first.as_os_str().as_bytes());
+            Err(CliError::NoPaths { profile: name.to_owned(), path, count: paths.len() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a path is certainly not there; one that cannot be looked at is told
+/// by whoever reads it.
+fn is_missing(path: &Path) -> bool {
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    path.symlink_metadata().is_err_and(|error| absent.contains(&error.kind()))
 }
 
 /// The folder that is committed to a store when none is named.

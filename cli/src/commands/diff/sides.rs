@@ -23,6 +23,7 @@ use crate::{
     config::Profile,
     context::Context,
     report::CliError,
+    snapshot::find,
     ui::text,
 };
 
@@ -62,7 +63,7 @@ fn folder(
     let root = commit.and_then(|commit| commit.root.as_ref());
     Ok(Folder {
         path,
-        ignore: wanted.leave_out.join(&Profile::default(), repo.config())?,
+        ignore: wanted.leave_out.join(&Profile::default(), repo.config(), cx)?,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
 }
@@ -96,7 +97,7 @@ pub(crate) fn sides(repo: &Repo, wanted: &Wanted<'_>, cx: &Context) -> Result<Si
             match &old.path {
                 None => limited(repo, (Some(old.commit.tree), new), (&folder.path, &paths)),
                 Some(path) => {
-                    resolve_path(repo.store(), old.commit.tree, path)?;
+                    find(repo.store(), old.commit.tree, (&old.rev, path))?;
                     let limit = Limit::to(vec![normal(path)]);
                     Ok(Sides::Trees { old: Some(old.commit.tree), new, prefix: Vec::new(), limit })
                 }
@@ -158,7 +159,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
 /// What `REV:PATH` and another one name.
 fn inside(repo: &Repo, old: &Resolved, new: &Resolved) -> Result<Sides, CliError> {
     let path = |rev: &Resolved| normal(rev.path.as_deref().unwrap_or_default());
-    let find = |rev: &Resolved| resolve_path(repo.store(), rev.commit.tree, &path(rev));
+    let find = |rev: &Resolved| find(repo.store(), rev.commit.tree, (&rev.rev, &path(rev)));
     let (old_path, new_path) = (path(old), path(new));
     match (find(old)?, find(new)?) {
         (Found::Entry(old), Found::Entry(new)) if !is_folder(&old) && !is_folder(&new) => {

@@ -98,8 +98,8 @@ impl Kind {
             Self::Symlink { .. } => "symlink",
             Self::Fifo => "fifo",
             Self::Socket => "socket",
-            Self::CharDevice { .. } => "chardev",
-            Self::BlockDevice { .. } => "blockdev",
+            Self::CharDevice { .. } => "character device",
+            Self::BlockDevice { .. } => "block device",
         }
     }
 }

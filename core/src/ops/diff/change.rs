@@ -65,8 +65,8 @@ impl What {
             Self::Symlink { .. } => "symlink",
             Self::Fifo => "fifo",
             Self::Socket => "socket",
-            Self::CharDevice { .. } => "chardev",
-            Self::BlockDevice { .. } => "blockdev",
+            Self::CharDevice { .. } => "character device",
+            Self::BlockDevice { .. } => "block device",
         }
     }
 

@@ -47,7 +47,7 @@ pub enum DiffError {
     #[error("cannot write the changes")]
     Output(#[from] io::Error),
     /// The user asked to stop.
-    #[error("stopped")]
+    #[error("interrupted")]
     Interrupted,
 }
 

@@ -38,12 +38,14 @@ pub enum RestoreError {
 
     /// Stored objects are damaged or missing. Everything else was restored,
     /// but for what is blocked.
-    #[error("{} could not be restored: {}{}", files(*count), list(entries.iter().map(ToString::to_string), *count), also_blocked(*blocked_count, blocked))]
+    #[error("{} could not be restored: {}{}", files(*count), damaged(entries, *count), also_blocked(*blocked_count, blocked))]
     Damaged {
         /// The first of them.
         entries: Vec<DamagedEntry>,
         /// How many there are.
         count: u64,
+        /// What is wrong with the first of them.
+        source: Arc<StoreError>,
         /// The first of the folders that are as in [`Blocked`](Self::Blocked).
         blocked: Vec<PathBuf>,
         /// How many of those there are; 0 in most cases.
@@ -115,6 +117,14 @@ pub struct DamagedEntry {
     pub source: Arc<StoreError>,
 }
 
+/// Damaged entries that a message names.
+const NAMED: usize = 10;
+
+fn damaged(entries: &[DamagedEntry], count: u64) -> String {
+    let shown = entries.iter().take(NAMED);
+    list(shown.map(|entry| format!("`{}`", entry.path.display())), count)
+}
+
 fn files(count: u64) -> String {
     if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
@@ -137,6 +147,6 @@ fn also_blocked(count: u64, first: &[PathBuf]) -> String {
 }
 
 fn counted(count: u64, first: &[PathBuf], one: &str, many: &str) -> String {
-    let list = list(first.iter().map(|path| path.display().to_string()), count);
+    let list = list(first.iter().map(|path| format!("`{}`", path.display())), count);
     format!("{list} {}", if count == 1 { one } else { many })
 }

@@ -108,7 +108,7 @@ fn tell_failure(job: &Job<'_>, task: &LinkTask, why: LeaderFailure) {
             job.tally.damaged(path, id.object(), error);
         }
         (LeaderFailure::Refused(errno), kind) => {
-            job.tally.not_applied(job.observer, kind.noun(), &path, &errno.into());
+            job.tally.not_made(job.observer, kind.noun(), &path, &errno.into());
         }
         // Only files have content.
         (LeaderFailure::Damaged(_), _) => {}
@@ -139,7 +139,7 @@ pub(super) fn write_other(
                 let Some(errno) = refused(&error) else { return Err(failed(error)) };
                 job.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
                 let path = at.join(&entry.name);
-                job.tally.not_applied(job.observer, kind.noun(), &path, &error);
+                job.tally.not_made(job.observer, kind.noun(), &path, &error);
                 return Ok(false);
             }
         },

@@ -52,6 +52,8 @@ pub struct Outcome {
     pub removed: u64,
     /// Entries of the snapshot that are never restored: a store in the target.
     pub skipped: u64,
+    /// Pipes, sockets and devices that the system would not make.
+    pub not_made: u64,
     /// What could not be applied, and to how many entries.
     pub not_applied: Vec<(&'static str, u64)>,
 }
@@ -71,6 +73,7 @@ pub(super) enum Count {
     Repaired,
     Removed,
     Skipped,
+    NotMade,
 }
 
 /// Paths, of which the first are kept.
@@ -97,7 +100,7 @@ impl Paths {
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: [AtomicU64; 12],
+    counts: [AtomicU64; 13],
     not_applied: Mutex<BTreeMap<&'static str, u64>>,
     differing: Mutex<Paths>,
     blocked: Mutex<Paths>,
@@ -174,6 +177,18 @@ impl Tally {
         }
     }
 
+    /// Counts what could not be made, and tells the observer of it.
+    pub(super) fn not_made(
+        &self,
+        observer: &dyn Observer,
+        noun: &'static str,
+        path: &Path,
+        error: &io::Error,
+    ) {
+        self.add(Count::NotMade, 1);
+        observer.note(Note::NotMade { noun, path, error });
+    }
+
     /// Fails when something differs, or stands in the way.
     pub(super) fn check_conflicts(&self) -> Result<(), RestoreError> {
         let (first, count) = lock(&self.differing).take();
@@ -202,12 +217,10 @@ impl Tally {
             repaired: self.get(Count::Repaired),
             removed: self.get(Count::Removed),
             skipped: self.get(Count::Skipped),
+            not_made: self.get(Count::NotMade),
             not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
         };
         let (mut entries, count) = std::mem::take(&mut *lock(&self.damaged));
-        if count == 0 {
-            return Ok(outcome);
-        }
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         for entry in &mut entries {
             if entry.pack.is_none() {
@@ -215,8 +228,10 @@ impl Tally {
                 entry.pack = place.and_then(|place| store.pack_id(place.pack));
             }
         }
+        let Some(first) = entries.first() else { return Ok(outcome) };
+        let source = Arc::clone(&first.source);
         let (blocked, blocked_count) = lock(&self.blocked).take();
         let outcome = Box::new(outcome);
-        Err(RestoreError::Damaged { entries, count, blocked, blocked_count, outcome })
+        Err(RestoreError::Damaged { entries, count, source, blocked, blocked_count, outcome })
     }
 }

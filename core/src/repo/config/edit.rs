@@ -42,7 +42,7 @@ impl Edit<'_> {
             .or_else(|| uncomment(self.text, key, &value).filter(holds))
             .or_else(|| add(self.text, &mut document, key, &value));
         let text = changed.ok_or_else(|| self.awkward(key))?;
-        self.reread(&text)?;
+        self.reread(&text).map_err(|error| self.of_change(error))?;
         if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
     }
 
@@ -74,7 +74,7 @@ impl Edit<'_> {
                 document.to_string()
             }
         };
-        let left = self.reread(&text)?;
+        let left = self.reread(&text).map_err(|error| self.of_change(error))?;
         if left.values().any(|(path, _)| path.is_in(key)) {
             return Err(self.awkward(key));
         }
@@ -112,6 +112,17 @@ impl Edit<'_> {
         };
         settings.config()?;
         Ok(layer)
+    }
+
+    /// An error of what the file would say: where it says that already, the
+    /// line is to blame, else the change is.
+    fn of_change(&self, error: ConfigError) -> ConfigError {
+        match error {
+            ConfigError::Value { key, found, rule, .. } if self.reread(self.text).is_ok() => {
+                ConfigError::Value { origin: Box::new(Origin::Argument), key, found, rule }
+            }
+            error => error,
+        }
     }
 
     fn awkward(&self, key: &KeyPath) -> ConfigError {

@@ -170,16 +170,7 @@ impl ConfigError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             // What this snap cannot read, a later one may.
-            Self::Newer { .. }
-            | Self::Syntax { .. }
-            | Self::TooLarge { .. }
-            | Self::NoVersion { .. }
-            | Self::Awkward { .. } => ErrorKind::Unsupported,
-            Self::Unknown { origin, .. }
-            | Self::Value { origin, .. }
-            | Self::Misplaced { origin, .. }
-                if origin.file().is_some() =>
-            {
+            Self::Newer { .. } | Self::NoVersion { .. } | Self::Awkward { .. } => {
                 ErrorKind::Unsupported
             }
             _ => ErrorKind::Invalid,

@@ -131,7 +131,9 @@ fn what_is_wrong_is_named() {
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.to_string().contains(message), "{text:?}: {error}");
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{text:?}");
+        let is_other = matches!(error, ConfigError::Newer { .. } | ConfigError::NoVersion { .. });
+        let kind = if is_other { ErrorKind::Unsupported } else { ErrorKind::Invalid };
+        assert_eq!(error.kind(), kind, "{text:?}");
     }
     let close = |text| match parse(text).unwrap_err() {
         ConfigError::Unknown { close, .. } => close,

@@ -1,0 +1,159 @@
+//! What caused an error, link by link.
+//!
+//! Errors that pass another on as it is show as that one, so the chain of
+//! sources leaves them out; whoever looks for the cause wants them.
+
+use std::error::Error;
+
+use snap_core::{
+    ops::{
+        bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
+        list::ListError, reach::ReachError, restore::RestoreError, verify::VerifyError,
+    },
+    repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
+    store::BundleError,
+};
+
+use crate::report::CliError;
+
+/// One link of the chain.
+type Link<'a> = &'a (dyn Error + 'static);
+
+/// An error and what stands behind it, those included that only wrap another.
+pub(crate) fn causes<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
+    std::iter::successors(Some(error), |&error| wrapped(error).or_else(|| error.source()))
+}
+
+/// What an error with a message of another's stands for; its `source()` passes
+/// that other one over.
+fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    let of = |found: Option<Link<'a>>| found;
+    of(error.downcast_ref().and_then(of_cli))
+        .or_else(|| error.downcast_ref().and_then(of_repo))
+        .or_else(|| error.downcast_ref().and_then(of_spec))
+        .or_else(|| error.downcast_ref().and_then(of_bundle_work))
+        .or_else(|| error.downcast_ref().and_then(of_bundle))
+        .or_else(|| of_past(error))
+        .or_else(|| of_reading(error))
+        .or_else(|| of_writing(error))
+}
+
+fn of_cli(error: &CliError) -> Option<Link<'_>> {
+    match error {
+        CliError::Commit(inner) => Some(inner),
+        CliError::Restore(inner) => Some(inner),
+        CliError::Export(inner) => Some(inner),
+        CliError::Verify(inner) => Some(inner),
+        CliError::Repo(inner) => Some(inner),
+        CliError::Config(inner) => Some(inner),
+        CliError::Ref(inner) => Some(inner),
+        CliError::RefName(inner) => Some(inner),
+        CliError::Spec(inner) => Some(inner),
+        CliError::Path(inner) => Some(inner),
+        CliError::Store(inner) => Some(inner),
+        CliError::List(inner) => Some(inner),
+        CliError::Cat(inner) => Some(inner),
+        CliError::File(inner) => Some(inner),
+        CliError::Bundle { source, .. } => Some(&**source),
+        CliError::InBundle { source, .. } => Some(&**source),
+        CliError::Pack { source, .. } | CliError::Unpack { source, .. } => Some(&**source),
+        CliError::Content { source, .. } => Some(&**source),
+        CliError::Past(inner) => Some(inner),
+        CliError::Undo(inner) => Some(inner),
+        CliError::Diff(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn of_repo(error: &RepoError) -> Option<Link<'_>> {
+    match error {
+        RepoError::Config(inner) => Some(inner),
+        RepoError::Ref(inner) => Some(inner),
+        RepoError::Store(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn of_spec(error: &SpecError) -> Option<Link<'_>> {
+    match error {
+        SpecError::Path(inner) => Some(inner),
+        SpecError::Ref(inner) => Some(inner),
+        SpecError::Store(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn of_bundle_work(error: &bundle::Error) -> Option<Link<'_>> {
+    match error {
+        bundle::Error::Bundle(inner) => Some(inner),
+        bundle::Error::Reach(inner) => Some(inner),
+        bundle::Error::Commit(inner) => Some(&**inner),
+        bundle::Error::Repo(inner) => Some(&**inner),
+        bundle::Error::Store(inner) => Some(inner),
+        bundle::Error::Io(inner) => Some(inner),
+        bundle::Error::Broken { source, .. } => Some(&**source),
+        _ => None,
+    }
+}
+
+fn of_bundle(error: &BundleError) -> Option<Link<'_>> {
+    match error {
+        BundleError::Store(inner) => Some(inner),
+        BundleError::Io(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+/// Errors about where things stood.
+fn of_past<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    match error.downcast_ref() {
+        Some(PastError::Tree { source, .. }) => return Some(&**source),
+        Some(PastError::Store(inner)) => return Some(inner),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(UndoError::Commit { source, .. }) => Some(&**source),
+        Some(UndoError::Ref(inner)) => Some(inner),
+        _ => None,
+    }
+}
+
+/// Errors of operations that only read the store.
+fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    if let Some(ReachError::Store(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
+        return Some(&**source);
+    }
+    match error.downcast_ref() {
+        Some(DiffError::Tree { source, .. }) => return Some(&**source),
+        Some(DiffError::Pattern(inner)) => return Some(inner),
+        _ => {}
+    }
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(PathInTreeError::Store(inner)), _) | (_, Some(CatError::Store(inner))) => Some(inner),
+        _ => None,
+    }
+}
+
+/// Errors of operations that write something.
+fn of_writing<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    match error.downcast_ref() {
+        Some(CommitError::Store(inner)) => return Some(inner),
+        Some(CommitError::Ref(inner)) => return Some(inner),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(ExportError::List(inner)) => return Some(inner),
+        Some(ExportError::Content { source, .. }) => return Some(&**source),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(RestoreError::Store(inner)) => Some(inner),
+        _ => None,
+    }
+}

@@ -1,0 +1,115 @@
+//! Making a store: under a lock, the settings last, so that nobody takes a half
+//! for a whole, and whoever comes next completes it.
+
+use std::{fs::Metadata, io, os::unix::fs::MetadataExt, path::Path};
+
+use crate::{
+    base::io::PathError,
+    disk::{Disk, NewFile},
+    repo::{
+        Repo, RepoError,
+        config::{self, Config},
+        open::{FIRST_BRANCH, STORE_FOLDER, write_config},
+        ref_name::RefName,
+        refs::{Head, RefError, Refs},
+    },
+    store::Store,
+};
+
+/// Folders and files of a store beside its [`config::FILE`].
+const PARTS: [&str; 8] = ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", LOCK];
+
+/// The file that whoever makes or changes a store locks.
+const LOCK: &str = "lock";
+
+/// How often making one begins again because somebody who failed took it away.
+const RETRIES: usize = 16;
+
+impl Repo {
+    /// Makes a store in `dir`, durably; does not open it. The folder may exist
+    /// if it is empty, or what making one there has left.
+    ///
+    /// # Errors
+    /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`];
+    /// unless the folder was there, there is then nothing.
+    pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
+        for _ in 0..RETRIES {
+            if dir.join(config::FILE).exists() {
+                break;
+            }
+            let was_there = dir.exists();
+            if was_there && !is_free(dir)? {
+                return Err(RepoError::NotEmpty { dir: dir.to_owned() });
+            }
+            disk.create_folders(dir)?;
+            let Some(_lock) = lock(dir, disk)? else { continue };
+            if dir.join(config::FILE).exists() {
+                break;
+            }
+            let made = build(dir, disk, config);
+            if made.is_err() && !was_there {
+                let _ = fs_err::remove_dir_all(dir);
+            }
+            return made;
+        }
+        Err(RepoError::Exists { dir: dir.to_owned() })
+    }
+
+    /// Whether `dir` is what making a store there has left, or has made so
+    /// far, so that making it again completes it. An empty folder is that only
+    /// if it has the name of a store.
+    pub fn is_unfinished(dir: &Path) -> bool {
+        let is_begun = dir.ends_with(STORE_FOLDER) || dir.join(LOCK).exists();
+        is_begun && !dir.join(config::FILE).exists() && is_free(dir).unwrap_or(false)
+    }
+}
+
+/// Makes the folders and files. The settings come last: without them it is no
+/// store.
+fn build(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
+    disk.create_folders(dir)?;
+    for part in ["objects", "refs/heads", "refs/tags", "logs", "index", "cache", "tmp"] {
+        disk.create_folders(&dir.join(part))?;
+    }
+    Store::create(dir, disk)?;
+    let main = RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?;
+    Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
+    Ok(write_config(dir, disk, &config.to_text())?)
+}
+
+/// Waits for others who make a store here. `None` when they took it away.
+fn lock(dir: &Path, disk: &Disk) -> Result<Option<NewFile>, RepoError> {
+    let path = dir.join(LOCK);
+    let file = match disk.append(&path) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        file => file?,
+    };
+    file.file().lock().map_err(PathError::when("lock", &path))?;
+    let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    let ours = file.file().metadata().map_err(PathError::when("stat", &path))?;
+    let is_ours = fs_err::metadata(&path).is_ok_and(|there| same(&there, &ours));
+    Ok(is_ours.then_some(file))
+}
+
+/// Whether `dir` is empty, or what an interrupted [`Repo::init`] left.
+fn is_free(dir: &Path) -> Result<bool, RepoError> {
+    for entry in fs_err::read_dir(dir).map_err(PathError::when("list", dir))? {
+        let name = entry.map_err(PathError::when("list", dir))?.file_name();
+        if !PARTS.iter().any(|part| name == *part) {
+            return Ok(false);
+        }
+    }
+    // Objects and refs without settings belong to somebody.
+    for part in ["objects", "refs/heads", "refs/tags"] {
+        match fs_err::read_dir(dir.join(part)) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return Ok(false);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(PathError::when("list", &dir.join(part))(error).into()),
+        }
+    }
+    Ok(true)
+}

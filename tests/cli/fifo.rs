@@ -1,0 +1,108 @@
+//! Named pipes where a file is expected: they work once somebody has the other
+//! end, and Ctrl-C ends the wait.
+
+use std::{
+    process::{Child, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::env::TestEnv;
+
+/// Longer than any wait takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn env() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("home/a", "content");
+    env.write("home/b.o", "object");
+    env.snap(["commit", "home"]).succeeds();
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
+    rustix::fs::mknodat(rustix::fs::CWD, env.path("pipe"), fifo, mode, 0).unwrap();
+    env
+}
+
+/// Whether a process has come as far as to catch Ctrl-C.
+fn catches(child: &Child) -> bool {
+    let status = fs_err::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+    caught & 1 << (Signal::INT.as_raw() - 1) != 0
+}
+
+#[test]
+fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
+    let env = env();
+    let runs: [&[&str]; 6] = [
+        &["unpack", "../pipe"],
+        &["archive", ".", "-o", "../pipe"],
+        &["pack", "-f", "-o", "../pipe"],
+        &["export", "latest", "--format", "tar", "-o", "../pipe"],
+        &["commit", "--dry-run", "--exclude-from", "../pipe"],
+        &["status", "--exclude-from", "../pipe"],
+    ];
+    for args in runs {
+        let mut command = env.command("home");
+        let command = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while !catches(&child) && start.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(100));
+        assert!(child.try_wait().unwrap().is_none(), "{args:?} waits for the other end");
+        let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(id, Signal::INT).unwrap();
+        let start = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if start.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                panic!("{args:?} goes on after Ctrl-C");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{args:?}: {stderr}");
+        assert!(stderr.contains("interrupted"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_folder_is_no_bundle() {
+    let env = env();
+    insta::assert_snapshot!(env.snap_in("home", ["unpack", "."]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot open .
+      caused by: Is a directory (os error 21)
+    ");
+}
+
+#[test]
+fn a_pipe_with_another_end_is_as_a_file() {
+    let env = env();
+    let pipe = env.path("pipe");
+    // As in `--exclude-from <(echo '*.o')`.
+    let patterns = thread::spawn({
+        let pipe = pipe.clone();
+        move || fs_err::write(pipe, "*.o\n").unwrap()
+    });
+    env.snap_in("home", ["commit", "--exclude-from", "../pipe"]).succeeds();
+    patterns.join().unwrap();
+    assert_eq!(env.snap_in("home", ["ls", "latest"]).succeeds().stdout, "a\n");
+
+    let reader = thread::spawn({
+        let pipe = pipe.clone();
+        move || fs_err::read(pipe).unwrap()
+    });
+    env.snap_in("home", ["pack", "-o", "../pipe"]).succeeds();
+    let bundle = reader.join().unwrap();
+    let writer = thread::spawn(move || fs_err::write(pipe, bundle).unwrap());
+    env.snap(["--store", "other", "init"]).succeeds();
+    env.snap(["--store", "other", "unpack", "pipe"]).succeeds();
+    writer.join().unwrap();
+    assert_eq!(env.snap(["--store", "other", "ls", "latest"]).succeeds().stdout, "a\n");
+}
