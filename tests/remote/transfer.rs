@@ -1,6 +1,6 @@
 //! Push and pull, over each kind of service.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use opendal::{Operator, services};
 use snap_core::{
@@ -9,13 +9,14 @@ use snap_core::{
     ops::commit::{self, Options as Commit, Source},
     repo::{Change, Config, RefName, Repo},
 };
-use snap_nettest::{Kind, Proxy, S3Options, S3Server};
+use snap_nettest::{DavOptions, DavServer, Kind, Proxy, S3Options, S3Server};
 use snap_remote::{
     service::{
         Service,
         client::{Client, Policy},
         folder::Folder,
         memory::Memory,
+        open::{Secrets, open},
         opendal::Bucket,
         traffic::Traffic,
         transport::Transport,
@@ -144,6 +145,16 @@ fn memory_holds_a_store() {
 fn a_folder_holds_a_store() {
     let folder = tempfile::tempdir().unwrap();
     there_and_back(&|_| Arc::new(Folder::new(folder.path().join("x/y"), Arc::default())));
+}
+
+#[test]
+fn a_share_holds_a_store() {
+    let server = DavServer::start(DavOptions::default());
+    let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
+    there_and_back(&|_| {
+        let location = location.parse().unwrap();
+        open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default()).unwrap()
+    });
 }
 
 fn bucket(endpoint: &str, server: &S3Server, traffic: &Arc<Traffic>) -> Arc<dyn Service> {

@@ -9,6 +9,7 @@ mod error;
 pub mod folder;
 mod gauge;
 pub mod memory;
+pub mod open;
 pub mod opendal;
 mod throttle;
 pub mod traffic;
