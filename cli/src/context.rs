@@ -146,7 +146,7 @@ impl Context {
             None => {
                 let start = std::path::absolute(start);
                 let start = start.map_err(|source| CliError::Folder { source })?;
-                Ok(Repo::find(&start))
+                Ok(Repo::find(&start, &self.env.ceilings))
             }
         }
     }
@@ -195,7 +195,12 @@ impl Context {
 
     /// Where one is, for completion.
     pub(crate) fn place(&self) -> Place {
-        Place { store: self.store.clone(), home: self.env.home.clone(), now: self.now() }
+        Place {
+            store: self.store.clone(),
+            ceilings: self.env.ceilings.clone(),
+            home: self.env.home.clone(),
+            now: self.now(),
+        }
     }
 
     /// The present, or what `SNAP_TIME` says it is.

@@ -13,6 +13,10 @@ use std::{
 /// What each variable means.
 pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("SNAP_STORE", "store folder, unless --store says another"),
+    (
+        "SNAP_CEILING_DIRECTORIES",
+        "folders, with colons between, in which and above which no store is looked for from below",
+    ),
     ("SNAP_CONFIG", "the user's file of settings; empty: there is none"),
     ("SNAP_AUTHOR", "who commits, unless --author says another"),
     ("SNAP_HOST", "name of the machine, unless --host says another"),
@@ -40,6 +44,8 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
 pub(crate) struct Env {
     /// `SNAP_STORE`
     pub(crate) store: Option<PathBuf>,
+    /// `SNAP_CEILING_DIRECTORIES`
+    pub(crate) ceilings: Vec<PathBuf>,
     /// `SNAP_CONFIG`, also when it is empty
     pub(crate) config: Option<PathBuf>,
     /// `XDG_CONFIG_HOME`, else `.config` in the home folder
@@ -75,6 +81,7 @@ impl Env {
         let below_home = || home.as_deref().map(|home: &Path| home.join(".config"));
         Self {
             store: var("SNAP_STORE").map(PathBuf::from),
+            ceilings: var("SNAP_CEILING_DIRECTORIES").map(split).unwrap_or_default(),
             config: env::var_os("SNAP_CONFIG").map(PathBuf::from),
             config_home: folder("XDG_CONFIG_HOME").or_else(below_home),
             time: text("SNAP_TIME"),
@@ -93,6 +100,10 @@ impl Env {
 
 fn var(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn split(paths: OsString) -> Vec<PathBuf> {
+    env::split_paths(&paths).collect()
 }
 
 fn text(name: &str) -> Option<String> {

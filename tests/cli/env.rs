@@ -44,7 +44,10 @@ impl TestEnv {
             ("TZ", "UTC"),
             ("TERM", "dumb"),
         ];
-        let vars = vars.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let mut vars = vars.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        // Whatever lies above is not the test's.
+        let above = root.path().parent().unwrap().to_str().unwrap().to_owned();
+        vars.push(("SNAP_CEILING_DIRECTORIES".to_owned(), above));
         Self { root, vars }
     }
 

@@ -2,7 +2,7 @@
 //! an image of its own. Needs root, loop devices and the programs that make
 //! such file systems, and says so where they are missing.
 
-use std::{io::Write, process::Command};
+use std::io::Write;
 
 use crate::env::TestEnv;
 
@@ -80,8 +80,9 @@ fn said_on(file_system: &str) -> Option<String> {
     }
     let snap = env!("CARGO_BIN_EXE_snap");
     let script = format!("FS={file_system}; snap() {{ {snap} \"$@\"; }}\n{SCRIPT}");
-    let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "sh", "-c", &script]).current_dir(env.path(""));
+    let mut unshare = env.command_of("", "unshare");
+    unshare.args(["--mount", "sh", "-c", &script]);
+    unshare.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     let Ok(output) = unshare.output() else { return skip("`unshare` is not here") };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

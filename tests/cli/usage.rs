@@ -150,6 +150,20 @@ fn a_damaged_head_is_named() {
 }
 
 #[test]
+fn no_store_is_looked_for_at_or_above_a_ceiling() {
+    let mut env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    env.write("a/b/file", "");
+    env.snap_in("a/b", ["branch"]).succeeds();
+    let ceilings = format!("/nowhere:{}", env.path("a").display());
+    env.set("SNAP_CEILING_DIRECTORIES", &ceilings);
+    assert_eq!(env.snap_in("a/b", ["branch"]).code, Some(1));
+    // Where one stands is always looked at, and what is beside it.
+    env.snap_in("a", ["branch"]).succeeds();
+    env.snap(["branch"]).succeeds();
+}
+
+#[test]
 fn a_store_without_commits_has_no_log() {
     let env = TestEnv::new();
     env.snap(["init"]).succeeds();

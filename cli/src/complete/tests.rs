@@ -7,7 +7,7 @@ fn offered(line: &str) -> (Vec<String>, Files) {
     definition.build();
     let now = snap_core::base::time::Time { secs: 0, nanos: 0 };
     let store = Some("/nowhere/at/all".into());
-    let place = Place { store, home: None, now };
+    let place = Place { store, ceilings: Vec::new(), home: None, now };
     let answer = complete(&definition, &line.before[1..], &line.current, place);
     let text = |candidate: Candidate| String::from_utf8(candidate.value).unwrap();
     (answer.candidates.into_iter().map(text).collect(), answer.files)

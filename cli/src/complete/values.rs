@@ -50,6 +50,8 @@ const DIGITS: usize = 12;
 pub(crate) struct Place {
     /// The store that was named.
     pub(crate) store: Option<PathBuf>,
+    /// Folders in which, and above which, no store is looked for.
+    pub(crate) ceilings: Vec<PathBuf>,
     /// The user's home folder, which a shell would put in place of `~`.
     pub(crate) home: Option<PathBuf>,
     /// The present.
@@ -95,7 +97,7 @@ impl Values {
     fn open(&self) -> Option<Repo> {
         let dir = match &self.place.store {
             Some(dir) => self.without_tilde(dir),
-            None => Repo::find(&std::path::absolute(".").ok()?)?,
+            None => Repo::find(&std::path::absolute(".").ok()?, &self.place.ceilings)?,
         };
         Repo::open_as_it_is(&dir).ok()
     }

@@ -141,13 +141,16 @@ impl Repo {
     }
 
     /// The store folder that belongs to `start`: `.snap` in it or in the
-    /// nearest folder above. It is not looked at whether it is a store.
-    pub fn find(start: &Path) -> Option<PathBuf> {
+    /// nearest folder above, short of the first of `ceilings`. It is not looked
+    /// at whether it is a store. Paths are absolute and compared as they are.
+    pub fn find(start: &Path, ceilings: &[PathBuf]) -> Option<PathBuf> {
         let found = |folder: &Path| {
             let store = folder.join(STORE_FOLDER);
             store.is_dir().then_some(store)
         };
-        start.ancestors().find_map(found)
+        let is_below = |folder: &&Path| !ceilings.iter().any(|ceiling| ceiling == folder);
+        let above = start.ancestors().skip(1).take_while(is_below);
+        std::iter::once(start).chain(above).find_map(found)
     }
 
     /// The objects.
@@ -236,7 +239,10 @@ mod tests {
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
         let below = project.path().join("a/b");
         fs_err::create_dir_all(&below).unwrap();
-        assert_eq!(Repo::find(&below), Some(dir.clone()));
+        let found = |ceiling: &str| Repo::find(&below, &[project.path().join(ceiling)]);
+        assert_eq!(found("a/b"), Some(dir.clone()));
+        assert_eq!(found("a"), None);
+        assert_eq!(Repo::find(project.path(), &[project.path().to_owned()]), Some(dir.clone()));
         assert_eq!(read_config(&dir).unwrap(), Config::default());
         let again = Repo::init(&dir, &Disk::default(), &Config::default()).unwrap_err();
         assert!(matches!(again, RepoError::Exists { .. }));
