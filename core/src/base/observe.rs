@@ -29,6 +29,10 @@ pub enum Phase {
     Data,
     /// Going through history; counts commits.
     History,
+    /// Sending packs elsewhere; counts bytes.
+    Send,
+    /// Fetching packs from elsewhere; counts bytes.
+    Receive,
 }
 
 /// Something worth telling that does not end the operation.

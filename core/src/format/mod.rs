@@ -8,6 +8,7 @@
 pub mod bundle;
 pub mod chunk_list;
 pub mod commit;
+pub mod outline;
 pub mod pack;
 pub mod table;
 pub mod tree;

@@ -13,6 +13,7 @@ pub mod log;
 pub mod path_log;
 pub mod reach;
 pub mod restore;
+pub mod select;
 pub mod stats;
 pub mod tidy;
 pub mod undo;

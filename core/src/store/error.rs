@@ -9,6 +9,7 @@ use crate::{
     codec::CodecError,
     disk::table::TableError,
     format::{pack::ObjectKind, wire::FormatError},
+    store::DistantError,
 };
 
 /// Why an object could not be read or written.
@@ -108,6 +109,15 @@ pub enum StoreError {
         pack: PackId,
     },
 
+    /// A pack lies elsewhere, and could not be read from there.
+    #[error("pack {pack} cannot be fetched")]
+    Distant {
+        /// Which.
+        pack: PackId,
+        /// Why.
+        source: DistantError,
+    },
+
     /// The index could not be read or written.
     #[error(transparent)]
     Index(#[from] TableError),
@@ -144,6 +154,7 @@ impl StoreError {
             Self::Object { source, .. } | Self::Format { source, .. } => source.kind(),
             Self::Compress(_) => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
+            Self::Distant { source, .. } => source.kind,
             Self::Index(error) => error.kind(),
             Self::Io(error) => error.kind(),
         }

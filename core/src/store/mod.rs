@@ -2,8 +2,8 @@
 //!
 //! A [`Store`] reads, a [`Writer`] adds, [`compact`] merges small packs, what
 //! comes from elsewhere passes through [`Incoming`]. A [`BundleStore`] is a
-//! bundle file that is read in place. The
-//! files in `objects/` are the whole truth; what is in `index/` is made from
+//! bundle file that is read in place, a [`Distant`] has packs that lie elsewhere.
+//! The files in `objects/` are the whole truth; what is in `index/` is made from
 //! them and made again when it is missing or damaged.
 
 mod bundle;
@@ -12,6 +12,7 @@ mod catalog;
 pub mod compact;
 mod content;
 pub mod copy;
+mod distant;
 mod entries;
 mod error;
 mod frame_cache;
@@ -32,6 +33,7 @@ pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
 pub use bundle_store::BundleStore;
 pub use catalog::{Repair, Upkeep};
 pub use content::{Content, ReadObject, chunks};
+pub use distant::{Distant, DistantError};
 pub use entries::Entries;
 pub use error::StoreError;
 pub use incoming::{Incoming, Receive};

@@ -17,7 +17,7 @@ use crate::{
     disk::{Disk, table::TableError},
     format::{commit::Commit, pack::ObjectKind, tree::Node, wire::FormatError},
     store::{
-        StoreError,
+        Distant, StoreError,
         catalog::{Catalog, Layout, Repair, Upkeep},
         content::{Content, content_at},
         frame_cache::FrameCache,
@@ -63,6 +63,7 @@ pub struct Store {
     open_packs: AtomicUsize,
     repaired: Mutex<Repair>,
     origin: Origin,
+    pub(super) distant: Option<Arc<dyn Distant>>,
 }
 
 /// Where the packs are.
@@ -136,6 +137,7 @@ impl Store {
             open_packs: AtomicUsize::new(0),
             repaired: Mutex::new(Repair::default()),
             origin,
+            distant: None,
         }
     }
 
@@ -308,7 +310,7 @@ impl Store {
         if let Some(pack) = &*open {
             return Ok(Arc::clone(pack));
         }
-        let pack = Arc::new(slot.open()?);
+        let pack = Arc::new(slot.open()?.with_distant(self.distant.clone()));
         *open = Some(Arc::clone(&pack));
         drop(open);
         if self.open_packs.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_PACKS {
@@ -327,7 +329,7 @@ impl Store {
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
         let catalog = self.catalog();
         let number = catalog.numbers.get(id).ok_or(StoreError::Gone { pack: *id })?;
-        catalog.packs[*number as usize].open()
+        Ok(catalog.packs[*number as usize].open()?.with_distant(self.distant.clone()))
     }
 
     /// The raw bytes of a whole frame. Its checksum is verified, the objects

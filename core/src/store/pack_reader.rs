@@ -7,15 +7,17 @@
 use std::{
     cell::RefCell,
     io,
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
     base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder},
     format::pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
-    store::{StoreError, bundle::Span},
+    store::{Distant, StoreError, bundle::Span},
 };
 
 /// A pack file with its frame table.
@@ -28,6 +30,8 @@ pub struct PackFile {
     base: u64,
     trailer: Trailer,
     frames: Vec<Frame>,
+    /// Where the frames come from that are not in the file.
+    distant: Option<Arc<dyn Distant>>,
 }
 
 thread_local! {
@@ -69,7 +73,8 @@ impl PackFile {
         read(&mut table, trailer.footer_offset())?;
         let start = (HEADER_BYTES as u64) + u64::from(extension);
         let frames = trailer.decode_frames(&table, start).map_err(format)?;
-        Ok(Self { file, path: path.to_owned(), id, base, trailer, frames })
+        let (path, distant) = (path.to_owned(), None);
+        Ok(Self { file, path, id, base, trailer, frames, distant })
     }
 
     /// Its name.
@@ -131,10 +136,57 @@ impl PackFile {
         }
         stored.resize(bytes, 0);
         self.read_at(stored, frame.offset)?;
-        if pack::checksum(stored) != frame.checksum {
+        if pack::checksum(stored) == frame.checksum {
+            return Ok(());
+        }
+        match &self.distant {
+            Some(distant) => self.fetch(distant.as_ref(), frame, stored),
+            None => Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset }),
+        }
+    }
+
+    /// Takes a frame from elsewhere, and keeps it for the next time.
+    fn fetch(
+        &self,
+        distant: &dyn Distant,
+        frame: &Frame,
+        stored: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let range = frame.offset..frame.offset + u64::from(frame.stored_bytes);
+        let read = distant.read(self.id, range);
+        *stored = read.map_err(|source| StoreError::Distant { pack: self.id, source })?;
+        let is_whole = stored.len() == frame.stored_bytes as usize;
+        if !is_whole || pack::checksum(stored) != frame.checksum {
             return Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset });
         }
+        // Where it cannot be kept it is fetched again.
+        if let Ok(file) = fs_err::OpenOptions::new().write(true).open(&self.path) {
+            let _ = file.file().write_all_at(stored, self.base + frame.offset);
+        }
         Ok(())
+    }
+
+    /// The same, with frames that are not in the file taken from elsewhere.
+    pub(super) fn with_distant(self, distant: Option<Arc<dyn Distant>>) -> Self {
+        Self { distant, ..self }
+    }
+
+    /// Where the frames start.
+    pub(super) fn frames_start(&self) -> u64 {
+        let stored = self.frames.iter().map(|frame| u64::from(frame.stored_bytes));
+        self.frames_end() - stored.sum::<u64>()
+    }
+
+    /// Where they end and the footer starts.
+    pub(super) fn frames_end(&self) -> u64 {
+        self.trailer.footer_offset()
+    }
+
+    /// The bytes of the pack in `range`.
+    pub(super) fn bytes(&self, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.read_at(&mut bytes, range.start)?;
+        Ok(bytes)
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {

@@ -16,7 +16,7 @@ pub mod unpack;
 
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind},
-    ops::{commit::CommitError, reach::ReachError},
+    ops::{commit::CommitError, reach::ReachError, select::SelectError},
     repo::RepoError,
     store::{BundleError, StoreError},
 };
@@ -110,6 +110,16 @@ impl From<ReachError> for Error {
         match error {
             ReachError::Interrupted => Self::Interrupted,
             other => Self::Reach(other),
+        }
+    }
+}
+
+impl From<SelectError> for Error {
+    fn from(error: SelectError) -> Self {
+        match error {
+            SelectError::Reach(error) => error.into(),
+            SelectError::Store(error) => error.into(),
+            SelectError::Io(error) => error.into(),
         }
     }
 }

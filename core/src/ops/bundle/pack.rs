@@ -1,25 +1,22 @@
 //! `pack`: write a commit with its history into a bundle.
 //!
-//! What the commit reaches and the prerequisites do not is marked, one bit an
-//! object. A pack of which everything is wanted is copied as it is. Of others
-//! the wanted frames are gathered in packs of a scratch folder first, since
-//! the length of a pack comes before it; frames are not compressed again but
-//! for those of which only a part is wanted.
+//! What goes in is a [`Selection`]: whole packs are copied as they are. Parts
+//! of others are gathered first, since the length of a pack comes before it.
 
-use std::{collections::BTreeSet, io::Write, path::Path};
+use std::{io::Write, path::Path};
 
 use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
         observe::{Observer, Phase},
     },
-    disk::{Disk, scratch::Scratch},
-    format::{bundle::Head, pack::Object},
-    ops::{bundle::Error, reach},
-    store::{
-        BundleError, BundleWriter, Marks, PackFile, Place, Store, StoreError, Writer,
-        copy::{Frames, copy_pack},
+    format::bundle::Head,
+    ops::{
+        bundle::Error,
+        reach,
+        select::{Gather, Selection},
     },
+    store::{BundleError, BundleWriter, Marks, Place, Store},
 };
 
 /// Choices.
@@ -61,29 +58,25 @@ pub fn run(
 ) -> Result<Outcome, Error> {
     // No pack goes away while this is held.
     let _hold = store.hold_packs()?;
-    observer.phase(Phase::Structure, None);
-    let wanted = Wanted::find(store, commit, options, observer)?;
-    let (whole, parts) = wanted.packs(store, observer)?;
-    let scratch = gather(store, &wanted, &parts, options, observer)?;
+    let theirs = Marks::new(store);
+    if !options.since.is_empty() {
+        observer.phase(Phase::Structure, None);
+        let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
+        reach::visit(store, &options.since, &mut enter, observer)?;
+    }
+    let has = |id: &ObjectId| theirs.is_marked(id);
+    let gather = Gather { scratch: options.scratch, level: options.level };
+    let selection = Selection::make(store, &[commit], &has, gather, observer)?;
 
     let mut since = options.since.clone();
     since.sort_unstable();
     since.dedup();
-    let (objects, raw_bytes) = (wanted.objects, wanted.raw_bytes);
+    let (objects, raw_bytes) = (selection.objects, selection.raw_bytes);
     let head = Head { commit, objects, raw_bytes, prerequisites: since };
-    let gathered = scratch.as_ref().map(|(store, _)| store);
-    let sources: Vec<(&Store, PackId)> = whole
-        .iter()
-        .map(|id| (store, *id))
-        .chain(
-            gathered
-                .into_iter()
-                .flat_map(|store| store.packs().into_iter().map(move |id| (store, id))),
-        )
-        .collect();
+    let sources = selection.packs();
     let mut outcome =
         Outcome { objects, raw_bytes, packs: sources.len() as u64, ..Outcome::default() };
-    outcome.copied = whole.len() as u64;
+    outcome.copied = selection.whole();
     outcome.file_bytes = write(&head, &sources, out, observer)?;
     store.tell_repairs(observer);
     Ok(outcome)
@@ -112,108 +105,4 @@ pub(super) fn write(
         writer.copy_pack(store, *id, &mut step)?;
     }
     Ok(writer.finish()?)
-}
-
-/// What is to be packed.
-struct Wanted {
-    marks: Marks,
-    /// Numbers of the packs in which any of it lies.
-    touched: BTreeSet<u32>,
-    objects: u64,
-    raw_bytes: u64,
-}
-
-impl Wanted {
-    fn find(
-        store: &Store,
-        commit: CommitId,
-        options: &Options<'_>,
-        observer: &dyn Observer,
-    ) -> Result<Self, Error> {
-        let theirs = Marks::new(store);
-        if !options.since.is_empty() {
-            let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
-            reach::visit(store, &options.since, &mut enter, observer)?;
-        }
-        let mut wanted =
-            Self { marks: Marks::new(store), touched: BTreeSet::new(), objects: 0, raw_bytes: 0 };
-        let mut enter = |id: &ObjectId, place: &Place| {
-            let new = !theirs.is_marked(id)? && wanted.marks.mark(id)?;
-            if new {
-                wanted.touched.insert(place.pack);
-                wanted.objects += 1;
-                wanted.raw_bytes += u64::from(place.bytes);
-            }
-            Ok(new)
-        };
-        reach::visit(store, &[commit], &mut enter, observer)?;
-        Ok(wanted)
-    }
-
-    /// Whether an object is wanted from this pack: it may be in others, too.
-    fn is_wanted(&self, store: &Store, id: &ObjectId, pack: PackId) -> Result<bool, StoreError> {
-        if !self.marks.is_marked(id)? {
-            return Ok(false);
-        }
-        let place = store.locate(id)?;
-        Ok(place.is_some_and(|place| store.pack_id(place.pack) == Some(pack)))
-    }
-
-    /// The packs that are wanted whole, and those of which a part is.
-    fn packs(
-        &self,
-        store: &Store,
-        observer: &dyn Observer,
-    ) -> Result<(Vec<PackId>, Vec<PackFile>), Error> {
-        let (mut whole, mut parts) = (Vec::new(), Vec::new());
-        for number in &self.touched {
-            if observer.cancelled() {
-                return Err(Error::Interrupted);
-            }
-            let id = store.pack_id(*number).expect("a place has a pack of this store");
-            let pack = store.open_pack(&id)?;
-            let mut all = true;
-            for object in pack.objects()? {
-                all = all && self.is_wanted(store, &object.id, id)?;
-            }
-            if all {
-                whole.push(id);
-            } else {
-                parts.push(pack);
-            }
-        }
-        Ok((whole, parts))
-    }
-}
-
-/// Copies what is wanted of some packs into packs of their own.
-fn gather(
-    store: &Store,
-    wanted: &Wanted,
-    parts: &[PackFile],
-    options: &Options<'_>,
-    observer: &dyn Observer,
-) -> Result<Option<(Store, Scratch)>, Error> {
-    if parts.is_empty() {
-        return Ok(None);
-    }
-    let scratch = Scratch::create(options.scratch)?;
-    let disk = Disk::scratch();
-    Store::create(scratch.path(), &disk)?;
-    let gathered = Store::open(scratch.path(), disk, observer)?;
-    let total = parts.iter().map(PackFile::file_bytes).sum();
-    observer.phase(Phase::Bundle, Some(total));
-    let writer = Writer::new(&gathered, options.level, 1)?;
-    for pack in parts {
-        let mut choose = |object: &Object| {
-            Ok(wanted.is_wanted(store, &object.id, pack.id())? && writer.claim_anew(object))
-        };
-        copy_pack(&writer, pack, Frames::Keep, &mut choose)?;
-        observer.advance(pack.file_bytes(), 0);
-        if observer.cancelled() {
-            return Err(Error::Interrupted);
-        }
-    }
-    writer.finish()?;
-    Ok(Some((gathered, scratch)))
 }

@@ -1,0 +1,167 @@
+//! Outlines: what packs say of themselves, without their frames.
+//!
+//! A store elsewhere keeps its index in such files, so that whoever reads one
+//! knows where each object lies without asking for each pack.
+//!
+//! | part    | bytes | field                                            |
+//! |---------|-------|--------------------------------------------------|
+//! | header  | 8     | magic, `SNAPOUTL`                                |
+//! |         | 2     | format version, u16                              |
+//! |         | 2     | 0                                                |
+//! |         | 4     | packs p, u32                                     |
+//! | p times | 32    | name of the pack                                 |
+//! |         | 8     | its length, u64                                  |
+//! |         | 4     | length h of its header with the extension, u32   |
+//! |         | 4     | length f of its footer with the trailer, u32     |
+//! |         | h     | header and extension                             |
+//! |         | f     | footer and trailer                               |
+//!
+//! Integers are little-endian. The file is named by the BLAKE3 of its bytes,
+//! so it needs no checksum; header and footer have their own.
+
+use crate::{
+    base::{id::PackId, limits},
+    format::{
+        pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
+        wire::{FormatError, Reader, Writer},
+    },
+};
+
+/// First bytes of a file of outlines.
+pub const MAGIC: &[u8; 8] = b"SNAPOUTL";
+
+/// Newest version known.
+pub const VERSION: u16 = 1;
+
+/// What a pack says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Its name.
+    pub id: PackId,
+    /// Its length.
+    pub file_bytes: u64,
+    /// Header and extension.
+    pub head: Vec<u8>,
+    /// Footer and trailer.
+    pub tail: Vec<u8>,
+}
+
+impl Outline {
+    /// Decodes all of it, as a reader of the pack would.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule.
+    pub fn tables(&self) -> Result<(Vec<Frame>, Vec<Object>), FormatError> {
+        let header = self.head.get(..HEADER_BYTES).unwrap_or(&self.head);
+        let extension = pack::decode_header(header)? as usize;
+        if self.head.len() != HEADER_BYTES + extension {
+            return Err(FormatError::Invalid { what: "outline header", at: self.head.len() });
+        }
+        let Some(end) = self.tail.len().checked_sub(TRAILER_BYTES) else {
+            return Err(FormatError::Truncated { what: "outline footer", at: self.tail.len() });
+        };
+        let trailer = Trailer::decode(&self.tail[end..], self.file_bytes)?;
+        if trailer.footer_bytes() != end as u64 {
+            return Err(FormatError::Invalid { what: "outline footer length", at: end });
+        }
+        let (frames, objects) = self.tail[..end].split_at(trailer.frame_table_bytes());
+        let frames = trailer.decode_frames(frames, self.head.len() as u64)?;
+        let objects = trailer.decode_objects(objects, &frames)?;
+        Ok((frames, objects))
+    }
+}
+
+/// Encodes outlines as one file.
+pub fn encode(outlines: &[Outline]) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.raw(MAGIC);
+    w.u16(VERSION);
+    w.u16(0);
+    w.u32(outlines.len() as u32);
+    for outline in outlines {
+        w.raw(outline.id.as_bytes());
+        w.u64(outline.file_bytes);
+        w.u32(outline.head.len() as u32);
+        w.u32(outline.tail.len() as u32);
+        w.raw(&outline.head);
+        w.raw(&outline.tail);
+    }
+    w.finish()
+}
+
+/// Decodes a file of outlines; their tables are **not** decoded.
+///
+/// # Errors
+/// [`FormatError`] names the rule.
+pub fn decode(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
+    let mut r = Reader::new(bytes);
+    if r.raw("outlines", MAGIC.len())? != MAGIC {
+        return Err(FormatError::Magic { what: "file of outlines" });
+    }
+    let version = r.u16("outlines version")?;
+    if version != VERSION {
+        let (found, known) = (u32::from(version), u32::from(VERSION));
+        return Err(FormatError::Newer { what: "file of outlines", found, known });
+    }
+    if r.u16("outlines")? != 0 {
+        return Err(FormatError::Invalid { what: "outlines", at: 10 });
+    }
+    let count = r.u32("outlines")?;
+    let mut outlines = Vec::new();
+    for _ in 0..count {
+        let id = PackId::from_bytes(r.digest("outline name")?);
+        let file_bytes = r.u64("outline")?;
+        let at = r.at();
+        if file_bytes > limits::PACK_BYTES {
+            return Err(FormatError::Invalid { what: "outline pack length", at });
+        }
+        let head = r.u32("outline")? as usize;
+        let tail = r.u32("outline")? as usize;
+        let head = r.raw("outline header", head)?.to_vec();
+        let tail = r.raw("outline footer", tail)?.to_vec();
+        outlines.push(Outline { id, file_bytes, head, tail });
+    }
+    r.finish()?;
+    Ok(outlines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outline(number: u8) -> Outline {
+        let mut head = pack::encode_header().to_vec();
+        head[15] = 0;
+        let tail = pack::encode_footer(&[], &[], HEADER_BYTES as u64);
+        let file_bytes = (head.len() + tail.len()) as u64;
+        Outline { id: PackId::from_bytes([number; 32]), file_bytes, head, tail }
+    }
+
+    #[test]
+    fn outlines_come_back() {
+        let outlines = [outline(1), outline(2)];
+        let bytes = encode(&outlines);
+        assert_eq!(decode(&bytes).unwrap(), outlines);
+        assert_eq!(outlines[0].tables().unwrap(), (vec![], vec![]));
+        for cut in 0..bytes.len() {
+            assert!(decode(&bytes[..cut]).is_err(), "{cut}");
+        }
+        assert!(matches!(decode(&encode(&[])), Ok(none) if none.is_empty()));
+    }
+
+    #[test]
+    fn lies_are_refused() {
+        let mut bytes = encode(&[outline(1)]);
+        bytes[8] = 2;
+        assert!(matches!(decode(&bytes), Err(FormatError::Newer { .. })));
+        let mut many = encode(&[outline(1)]);
+        many[12..16].fill(0xff);
+        assert!(matches!(decode(&many), Err(FormatError::Truncated { .. })));
+        let long = Outline { file_bytes: limits::PACK_BYTES + 1, ..outline(1) };
+        assert!(decode(&encode(&[long])).is_err());
+        let short = Outline { file_bytes: 1, ..outline(1) };
+        assert!(short.tables().is_err());
+        let headless = Outline { head: Vec::new(), ..outline(1) };
+        assert!(headless.tables().is_err());
+    }
+}

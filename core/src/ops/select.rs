@@ -1,0 +1,221 @@
+//! Which packs carry commits to somebody who has a part of them.
+//!
+//! What the commits reach and the other side lacks is marked, one bit an
+//! object. A pack of which everything is wanted goes as it is. Of others the
+//! wanted frames are gathered in packs of a scratch folder; frames are not
+//! compressed again but for those of which only a part is wanted: a frame
+//! holds what was committed together, and nobody is handed what was not asked
+//! for.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        io::PathError,
+        kind::ErrorKind,
+        observe::{Observer, Phase},
+    },
+    disk::{Disk, scratch::Scratch},
+    format::pack::Object,
+    ops::reach::{self, ReachError},
+    store::{
+        Marks, PackFile, Place, Store, StoreError, Writer,
+        copy::{Frames, copy_pack},
+    },
+};
+
+/// Why packs could not be selected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// The store lacks an object that a commit refers to.
+    #[error(transparent)]
+    Reach(#[from] ReachError),
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The scratch folder could not be made.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+impl SelectError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Reach(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Io(error) => error.kind(),
+        }
+    }
+}
+
+/// Where selected frames are gathered.
+#[derive(Clone, Copy, Debug)]
+pub struct Gather<'a> {
+    /// Where a scratch folder may be made.
+    pub scratch: &'a Path,
+    /// zstd level for what has to be compressed again.
+    pub level: i32,
+}
+
+/// Says whether the other side has an object, with all that it refers to.
+pub type Has<'a> = dyn Fn(&ObjectId) -> Result<bool, StoreError> + 'a;
+
+/// The packs.
+#[derive(Debug)]
+pub struct Selection<'s> {
+    store: &'s Store,
+    /// Those of the store that go as they are.
+    whole: Vec<PackId>,
+    /// Those that were gathered. Dropped before their folder.
+    gathered: Option<(Store, Scratch)>,
+    /// Objects in all of them.
+    pub objects: u64,
+    /// Their bytes, uncompressed.
+    pub raw_bytes: u64,
+}
+
+impl<'s> Selection<'s> {
+    /// Selects what `commits` reach and `has` does not know. The caller holds
+    /// the packs ([`Store::hold_packs`]).
+    ///
+    /// # Errors
+    /// [`SelectError`]; [`ReachError::Interrupted`] when the user asks to stop.
+    pub fn make(
+        store: &'s Store,
+        commits: &[CommitId],
+        has: &Has<'_>,
+        gather: Gather<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Self, SelectError> {
+        observer.phase(Phase::Structure, None);
+        let wanted = Wanted::find(store, commits, has, observer)?;
+        let (whole, parts) = wanted.packs(store, observer)?;
+        let gathered = match parts.is_empty() {
+            true => None,
+            false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
+        };
+        let Wanted { objects, raw_bytes, .. } = wanted;
+        Ok(Self { store, whole, gathered, objects, raw_bytes })
+    }
+
+    /// The packs, and the store in which each lies.
+    pub fn packs(&self) -> Vec<(&Store, PackId)> {
+        let whole = self.whole.iter().map(|id| (self.store, *id));
+        let gathered = self.gathered.iter();
+        let gathered =
+            gathered.flat_map(|(store, _)| store.packs().into_iter().map(move |id| (store, id)));
+        whole.chain(gathered).collect()
+    }
+
+    /// Where each of them lies.
+    pub fn paths(&self) -> Vec<(PackId, PathBuf)> {
+        self.packs().into_iter().map(|(store, id)| (id, store.pack_path(&id))).collect()
+    }
+
+    /// How many are those of the store, byte for byte.
+    pub fn whole(&self) -> u64 {
+        self.whole.len() as u64
+    }
+}
+
+/// What is to go.
+struct Wanted {
+    marks: Marks,
+    /// Numbers of the packs in which any of it lies.
+    touched: BTreeSet<u32>,
+    objects: u64,
+    raw_bytes: u64,
+}
+
+impl Wanted {
+    fn find(
+        store: &Store,
+        commits: &[CommitId],
+        has: &Has<'_>,
+        observer: &dyn Observer,
+    ) -> Result<Self, ReachError> {
+        let mut wanted =
+            Self { marks: Marks::new(store), touched: BTreeSet::new(), objects: 0, raw_bytes: 0 };
+        let mut enter = |id: &ObjectId, place: &Place| {
+            let new = !has(id)? && wanted.marks.mark(id)?;
+            if new {
+                wanted.touched.insert(place.pack);
+                wanted.objects += 1;
+                wanted.raw_bytes += u64::from(place.bytes);
+            }
+            Ok(new)
+        };
+        reach::visit(store, commits, &mut enter, observer)?;
+        Ok(wanted)
+    }
+
+    /// Whether an object is wanted from this pack: it may be in others, too.
+    fn is_wanted(&self, store: &Store, id: &ObjectId, pack: PackId) -> Result<bool, StoreError> {
+        if !self.marks.is_marked(id)? {
+            return Ok(false);
+        }
+        let place = store.locate(id)?;
+        Ok(place.is_some_and(|place| store.pack_id(place.pack) == Some(pack)))
+    }
+
+    /// The packs that are wanted whole, and those of which a part is.
+    fn packs(
+        &self,
+        store: &Store,
+        observer: &dyn Observer,
+    ) -> Result<(Vec<PackId>, Vec<PackFile>), SelectError> {
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
+        for number in &self.touched {
+            if observer.cancelled() {
+                return Err(ReachError::Interrupted.into());
+            }
+            let id = store.pack_id(*number).expect("a place has a pack of this store");
+            let pack = store.open_pack(&id)?;
+            let mut all = true;
+            for object in pack.objects()? {
+                all = all && self.is_wanted(store, &object.id, id)?;
+            }
+            if all {
+                whole.push(id);
+            } else {
+                parts.push(pack);
+            }
+        }
+        Ok((whole, parts))
+    }
+}
+
+/// Copies what is wanted of some packs into packs of their own.
+fn gather_parts(
+    store: &Store,
+    wanted: &Wanted,
+    parts: &[PackFile],
+    gather: Gather<'_>,
+    observer: &dyn Observer,
+) -> Result<(Store, Scratch), SelectError> {
+    let scratch = Scratch::create(gather.scratch)?;
+    let disk = Disk::scratch();
+    Store::create(scratch.path(), &disk)?;
+    let gathered = Store::open(scratch.path(), disk, observer)?;
+    let total = parts.iter().map(PackFile::file_bytes).sum();
+    observer.phase(Phase::Bundle, Some(total));
+    let writer = Writer::new(&gathered, gather.level, 1)?;
+    for pack in parts {
+        let mut choose = |object: &Object| {
+            Ok(wanted.is_wanted(store, &object.id, pack.id())? && writer.claim_anew(object))
+        };
+        copy_pack(&writer, pack, Frames::Keep, &mut choose)?;
+        observer.advance(pack.file_bytes(), 0);
+        if observer.cancelled() {
+            return Err(ReachError::Interrupted.into());
+        }
+    }
+    writer.finish()?;
+    Ok((gathered, scratch))
+}

@@ -1,0 +1,276 @@
+//! Where a store lies: what a user writes, checked, and never a secret in it.
+//!
+//! | form | service |
+//! |---|---|
+//! | `s3://bucket/prefix` | S3, and whatever speaks it |
+//! | `gs://bucket/prefix` | Google Cloud Storage |
+//! | `azblob://container/prefix` | Azure Blob Storage |
+//! | `webdav://host/path`, `webdavs://host/path` | WebDAV, without and with TLS |
+//! | `sftp://user@host/path` | SFTP, through `ssh` |
+//! | `file:///path` | a folder |
+//! | `memory://name` | memory of this process, for tests |
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+/// Longest location: nobody types more, and it stands in errors.
+const LOCATION_BYTES: usize = 2048;
+
+/// A service, by the first part of a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scheme {
+    /// `s3`
+    S3,
+    /// `gs`
+    Gcs,
+    /// `azblob`
+    Azblob,
+    /// `webdav`
+    Webdav,
+    /// `webdavs`
+    Webdavs,
+    /// `sftp`
+    Sftp,
+    /// `file`
+    File,
+    /// `memory`
+    Memory,
+}
+
+impl Scheme {
+    /// All of them, with their names.
+    pub const ALL: [(Self, &'static str); 8] = [
+        (Self::S3, "s3"),
+        (Self::Gcs, "gs"),
+        (Self::Azblob, "azblob"),
+        (Self::Webdav, "webdav"),
+        (Self::Webdavs, "webdavs"),
+        (Self::Sftp, "sftp"),
+        (Self::File, "file"),
+        (Self::Memory, "memory"),
+    ];
+
+    /// Its name, without `://`.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(scheme, _)| *scheme == self).map_or("", |(_, name)| name)
+    }
+
+    /// Options that it takes, and what each is.
+    pub fn options(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::S3 => &[
+                ("endpoint", "URL of the service; AWS unless told"),
+                ("region", "region of the bucket"),
+                ("profile", "profile in the AWS files"),
+                ("path-style", "true: the bucket in the path, false: in the host name"),
+                ("storage-class", "storage class of what is written"),
+                ("anonymous", "true: do not sign"),
+            ],
+            Self::Gcs => &[
+                ("endpoint", "URL of the service"),
+                ("credential-path", "file with the key of a service account"),
+                ("anonymous", "true: do not sign"),
+            ],
+            Self::Azblob => &[("account", "storage account"), ("endpoint", "URL of the service")],
+            Self::Webdav | Self::Webdavs => &[("username", "who asks")],
+            Self::Sftp => &[
+                ("key", "private key, a file"),
+                ("known-hosts", "strict, accept or add: what about hosts that ssh does not know"),
+            ],
+            Self::File | Self::Memory => &[],
+        }
+    }
+}
+
+/// A place for a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The service.
+    pub scheme: Scheme,
+    /// Bucket, container or host with its port and user; empty for a folder.
+    pub authority: String,
+    /// Folder in it, without `/` at either end; of `file`, the whole path.
+    pub path: String,
+}
+
+/// Why something is no location.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LocationError {
+    /// No `://` in it.
+    #[error("`{text}` is no location: it has no `://`")]
+    NoScheme {
+        /// What was given.
+        text: String,
+    },
+    /// Not a scheme that is known.
+    #[error("there is no kind of remote `{scheme}`")]
+    Scheme {
+        /// Which.
+        scheme: String,
+    },
+    /// No bucket or host where there must be one, or one where there must not.
+    #[error("`{location}` {problem}")]
+    Form {
+        /// What was given, without a password.
+        location: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An option that the scheme does not have.
+    #[error("`{scheme}` remotes have no option `{option}`")]
+    Option {
+        /// The scheme's name.
+        scheme: &'static str,
+        /// Which.
+        option: String,
+    },
+    /// A secret where everybody could read it.
+    #[error("`{option}` is a secret and not kept in settings")]
+    Secret {
+        /// Which.
+        option: String,
+    },
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Self, LocationError> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(LocationError::NoScheme { text: text.to_owned() });
+        };
+        let found = Scheme::ALL.iter().find(|(_, name)| scheme.eq_ignore_ascii_case(name));
+        let Some((scheme, _)) = found else {
+            return Err(LocationError::Scheme { scheme: scheme.to_owned() });
+        };
+        let (authority, path) = match (scheme, rest.split_once('/')) {
+            (Scheme::File, _) => ("", rest),
+            (_, Some((authority, path))) => (authority, path),
+            (_, None) => (rest, ""),
+        };
+        let location = Self {
+            scheme: *scheme,
+            authority: authority.to_owned(),
+            path: match scheme {
+                Scheme::File => path.to_owned(),
+                _ => path.trim_matches('/').to_owned(),
+            },
+        };
+        let form = |problem| {
+            let location = location.without_password().to_string();
+            Err(LocationError::Form { location, problem })
+        };
+        if text.len() > LOCATION_BYTES {
+            return form("is too long");
+        }
+        if text.chars().any(char::is_control) || text.contains(['?', '#']) {
+            return form("has characters that do not belong there; options go behind `--option`");
+        }
+        if authority.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
+            return form("has a password in it, for everybody to read");
+        }
+        match scheme {
+            Scheme::File if !location.path.starts_with('/') => form("needs a full path: file:///…"),
+            Scheme::File | Scheme::Memory => Ok(location),
+            Scheme::S3 | Scheme::Gcs | Scheme::Azblob if authority.is_empty() => {
+                form("names no bucket")
+            }
+            _ if authority.is_empty() => form("names no host"),
+            _ if location.path.split('/').any(|part| part == "..") => form("has a part `..`"),
+            _ => Ok(location),
+        }
+    }
+}
+
+impl Location {
+    fn without_password(&self) -> Self {
+        let authority = match self.authority.split_once('@') {
+            Some((user, host)) => {
+                format!("{}@{host}", user.split(':').next().unwrap_or_default())
+            }
+            None => self.authority.clone(),
+        };
+        Self { authority, ..self.clone() }
+    }
+
+    /// Checks options that go with it.
+    ///
+    /// # Errors
+    /// [`LocationError::Option`], [`LocationError::Secret`].
+    pub fn check(&self, options: &BTreeMap<String, String>) -> Result<(), LocationError> {
+        for option in options.keys() {
+            let words = option.to_ascii_lowercase();
+            let is_path = words.ends_with("-path");
+            let is_secret = ["secret", "password", "token", "access-key", "account-key", "sas"];
+            if !is_path && is_secret.iter().any(|part| words.contains(part)) {
+                return Err(LocationError::Secret { option: option.clone() });
+            }
+            if !self.scheme.options().iter().any(|(name, _)| name == option) {
+                let scheme = self.scheme.name();
+                return Err(LocationError::Option { scheme, option: option.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, authority, path) = (self.scheme.name(), &self.authority, &self.path);
+        match self.scheme {
+            Scheme::File => write!(f, "{scheme}://{path}"),
+            _ if path.is_empty() => write!(f, "{scheme}://{authority}"),
+            _ => write!(f, "{scheme}://{authority}/{path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Location, LocationError> {
+        text.parse()
+    }
+
+    #[test]
+    fn what_is_written_comes_back() {
+        for text in [
+            "s3://bucket",
+            "s3://bucket/a/b",
+            "gs://b/c",
+            "azblob://container/x",
+            "webdav://host:8080/dav",
+            "webdavs://host",
+            "sftp://ada@host:22/srv/snap",
+            "file:///srv/a b",
+            "memory://x",
+        ] {
+            assert_eq!(parsed(text).unwrap().to_string(), text);
+        }
+        assert_eq!(parsed("S3://bucket//a/").unwrap().to_string(), "s3://bucket/a");
+    }
+
+    #[test]
+    fn what_is_none_is_said_so() {
+        assert!(matches!(parsed("bucket"), Err(LocationError::NoScheme { .. })));
+        assert!(matches!(parsed("ftp://x"), Err(LocationError::Scheme { .. })));
+        for text in ["s3://", "sftp:///x", "file://x", "s3://b/../c", "s3://b?x=y", "s3://b/\n"] {
+            assert!(matches!(parsed(text), Err(LocationError::Form { .. })), "{text}");
+        }
+        let secret = parsed("sftp://ada:geheim@host/x").unwrap_err().to_string();
+        assert!(!secret.contains("geheim") && secret.contains("ada@host"), "{secret}");
+    }
+
+    #[test]
+    fn options_are_those_of_the_service_and_no_secrets() {
+        let check = |text: &str, option: &str| {
+            parsed(text).unwrap().check(&[(option.to_owned(), "x".to_owned())].into())
+        };
+        assert_eq!(check("s3://b", "endpoint"), Ok(()));
+        assert_eq!(check("gs://b", "credential-path"), Ok(()));
+        assert!(matches!(check("s3://b", "endpoints"), Err(LocationError::Option { .. })));
+        for secret in ["secret-access-key", "access-key-id", "password", "Token"] {
+            assert!(matches!(check("s3://b", secret), Err(LocationError::Secret { .. })));
+        }
+    }
+}

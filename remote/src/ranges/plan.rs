@@ -1,0 +1,269 @@
+//! Which requests to make for the ranges that are needed, and in what order.
+//!
+//! Ranges are sorted by where they lie. Those that overlap or touch, and those
+//! whose gap is small, become one request; what is longer than a request may
+//! be becomes several. No byte is in two requests. Nothing here does I/O.
+
+use std::{ops::Range, sync::Arc};
+
+use super::link::LEAST_GAP_BYTES;
+
+/// A range that a job needs. Its position in the list of them is the order of
+/// need: the first is needed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// In which object.
+    pub key: Arc<str>,
+    /// Which bytes of it.
+    pub range: Range<u64>,
+}
+
+/// What a plan keeps to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Larger gaps are not read.
+    pub gap_bytes: u64,
+    /// Longest request.
+    pub request_bytes: u64,
+    /// Ranges with more than this needed between them share no request, as
+    /// its bytes would lie in memory meanwhile.
+    pub window_bytes: u64,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub key: Arc<str>,
+    pub range: Range<u64>,
+    /// Positions of the ranges that it has bytes of.
+    pub pieces: Vec<u32>,
+}
+
+impl Request {
+    pub(super) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// Requests for a list of ranges.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub wanted: Vec<Wanted>,
+    /// By key and by where they lie; disjoint.
+    pub requests: Vec<Request>,
+    /// For each range the requests that it is read by, in `requests`.
+    pub parts: Vec<Range<u32>>,
+    /// Which request is started first, second, …
+    pub order: Vec<u32>,
+    /// Distinct bytes that are needed.
+    pub needed_bytes: u64,
+}
+
+/// Ranges that overlap, seen as one.
+#[derive(Debug)]
+struct Span<'a> {
+    key: &'a Arc<str>,
+    range: Range<u64>,
+    /// How many bytes are needed before the first and before the last of them.
+    needed_at: (u64, u64),
+}
+
+impl Plan {
+    pub(super) fn new(wanted: Vec<Wanted>, rules: &Rules) -> Self {
+        let spans = spans(&wanted);
+        let needed_bytes = spans.iter().map(|span| length(&span.range)).sum();
+        let mut requests = requests(&spans, needed_bytes, rules);
+        drop(spans);
+        let parts = assign(&wanted, &mut requests);
+        let mut order: Vec<u32> = (0..requests.len() as u32).collect();
+        order.sort_by_key(|at| requests[*at as usize].pieces.iter().min().copied());
+        Self { wanted, requests, parts, order, needed_bytes }
+    }
+
+    /// The requests that a range is read by.
+    pub(super) fn parts_of(&self, position: usize) -> impl Iterator<Item = usize> + use<> {
+        let parts = self.parts.get(position).cloned().unwrap_or_default();
+        parts.map(|part| part as usize)
+    }
+
+    /// Bytes of the requests that a range is read by.
+    pub(super) fn bytes_of(&self, position: usize) -> u64 {
+        self.parts_of(position).map(|part| self.requests[part].bytes()).sum()
+    }
+}
+
+pub(super) fn length(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+fn spans(wanted: &[Wanted]) -> Vec<Span<'_>> {
+    let mut needed = 0_u64;
+    let mut sorted: Vec<(&Wanted, u64)> = Vec::with_capacity(wanted.len());
+    for one in wanted.iter().filter(|one| !one.range.is_empty()) {
+        sorted.push((one, needed));
+        needed = needed.saturating_add(length(&one.range));
+    }
+    let place = |one: &Wanted| (one.range.start, one.range.end);
+    sorted.sort_by(|(a, _), (b, _)| (&a.key, place(a)).cmp(&(&b.key, place(b))));
+    let mut spans: Vec<Span<'_>> = Vec::with_capacity(sorted.len());
+    for (one, at) in sorted {
+        match spans.last_mut() {
+            Some(last) if *last.key == one.key && one.range.start < last.range.end => {
+                last.range.end = last.range.end.max(one.range.end);
+                last.needed_at = (last.needed_at.0.min(at), last.needed_at.1.max(at));
+            }
+            _ => spans.push(Span { key: &one.key, range: one.range.clone(), needed_at: (at, at) }),
+        }
+    }
+    spans
+}
+
+/// For each span whether the gap before it may be read over: the smallest gaps
+/// first, until half as many bytes were read for nothing as are needed.
+fn worth_reading_over(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> Vec<bool> {
+    let mut worth = vec![false; spans.len()];
+    let mut gaps: Vec<(u64, usize)> = Vec::new();
+    for (at, pair) in spans.windows(2).enumerate() {
+        let gap = pair[1].range.start.saturating_sub(pair[0].range.end);
+        if pair[0].key == pair[1].key && gap <= rules.gap_bytes {
+            gaps.push((gap, at + 1));
+        }
+    }
+    gaps.sort_unstable();
+    let mut wasted = 0_u64;
+    for (gap, at) in gaps {
+        wasted += gap;
+        worth[at] = gap <= LEAST_GAP_BYTES || wasted <= needed_bytes / 2;
+    }
+    worth
+}
+
+fn requests(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> Vec<Request> {
+    let worth = worth_reading_over(spans, needed_bytes, rules);
+    let mut requests: Vec<Request> = Vec::new();
+    let mut open: Option<Span<'_>> = None;
+    for (span, worth) in spans.iter().zip(worth) {
+        if let Some(group) = open.as_mut().filter(|_| worth) {
+            let first = group.needed_at.0.min(span.needed_at.0);
+            let last = group.needed_at.1.max(span.needed_at.1);
+            let fits = span.range.end - group.range.start <= rules.request_bytes;
+            if fits && last - first <= rules.window_bytes {
+                group.range.end = span.range.end;
+                group.needed_at = (first, last);
+                continue;
+            }
+        }
+        let next = Span { key: span.key, range: span.range.clone(), needed_at: span.needed_at };
+        if let Some(group) = open.replace(next) {
+            split(&group, rules.request_bytes, &mut requests);
+        }
+    }
+    if let Some(group) = open {
+        split(&group, rules.request_bytes, &mut requests);
+    }
+    requests
+}
+
+/// Adds the requests for a span: as few as may be, of one length.
+fn split(span: &Span<'_>, request_bytes: u64, requests: &mut Vec<Request>) {
+    let bytes = length(&span.range);
+    let count = bytes.div_ceil(request_bytes.max(1)).max(1);
+    let each = bytes.div_ceil(count);
+    let mut start = span.range.start;
+    while start < span.range.end {
+        let end = start.saturating_add(each).min(span.range.end);
+        requests.push(Request { key: Arc::clone(span.key), range: start..end, pieces: Vec::new() });
+        start = end;
+    }
+}
+
+fn assign(wanted: &[Wanted], requests: &mut [Request]) -> Vec<Range<u32>> {
+    let mut parts = Vec::with_capacity(wanted.len());
+    for (position, one) in wanted.iter().enumerate() {
+        if one.range.is_empty() {
+            parts.push(0..0);
+            continue;
+        }
+        let before =
+            |request: &Request| (&request.key, request.range.end) <= (&one.key, one.range.start);
+        let first = requests.partition_point(before);
+        let mut end = first;
+        while let Some(request) = requests.get_mut(end)
+            && request.key == one.key
+            && request.range.start < one.range.end
+        {
+            request.pieces.push(position as u32);
+            end += 1;
+        }
+        parts.push(first as u32..end as u32);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules =
+        Rules { gap_bytes: 64 << 10, request_bytes: 1 << 20, window_bytes: 1 << 30 };
+
+    fn plan(ranges: &[(&str, Range<u64>)], rules: &Rules) -> Plan {
+        let wanted =
+            ranges.iter().map(|(key, range)| Wanted { key: (*key).into(), range: range.clone() });
+        Plan::new(wanted.collect(), rules)
+    }
+
+    fn ranges(plan: &Plan) -> Vec<Range<u64>> {
+        plan.requests.iter().map(|request| request.range.clone()).collect()
+    }
+
+    #[test]
+    fn neighbours_become_one_request_and_objects_stay_apart() {
+        let plan =
+            plan(&[("b", 50..60), ("a", 20..30), ("a", 0..10), ("a", 5..12), ("a", 7..7)], &RULES);
+        assert_eq!(ranges(&plan), [0..30, 50..60]);
+        assert_eq!(plan.requests[0].pieces, [1, 2, 3]);
+        assert_eq!(plan.order, [1, 0]);
+        assert_eq!(plan.needed_bytes, 10 + 10 + 12);
+        assert_eq!(plan.parts, [1..2, 0..1, 0..1, 0..1, 0..0]);
+    }
+
+    #[test]
+    fn a_large_gap_is_not_read() {
+        let far = 10 + RULES.gap_bytes;
+        assert_eq!(ranges(&plan(&[("a", 0..10), ("a", far + 1..far + 9)], &RULES)).len(), 2);
+    }
+
+    #[test]
+    fn half_as_much_again_is_read_for_nothing_at_most() {
+        let gap = 40_u64 << 10;
+        let each = 32_u64 << 10;
+        let list: Vec<_> =
+            (0..10).map(|n| ("a", n * (each + gap)..n * (each + gap) + each)).collect();
+        let plan = plan(&list, &RULES);
+        let fetched: u64 = plan.requests.iter().map(Request::bytes).sum();
+        assert_eq!(plan.requests.len(), 6);
+        assert!(fetched <= plan.needed_bytes * 3 / 2);
+    }
+
+    #[test]
+    fn what_is_long_becomes_several_requests_of_one_length() {
+        let plan = plan(&[("a", 100..100 + (5 << 19))], &RULES);
+        assert_eq!(plan.requests.len(), 3);
+        assert_eq!(plan.parts[0], 0..3);
+        assert!(plan.requests.iter().all(|request| request.bytes().abs_diff((5 << 19) / 3) <= 2));
+    }
+
+    #[test]
+    fn what_is_needed_much_later_gets_a_request_of_its_own() {
+        let near = Rules { window_bytes: 100, ..RULES };
+        assert_eq!(ranges(&plan(&[("a", 0..10), ("b", 0..200), ("a", 10..20)], &near)).len(), 3);
+        assert_eq!(ranges(&plan(&[("a", 0..10), ("b", 0..50), ("a", 10..20)], &near)).len(), 2);
+    }
+
+    #[test]
+    fn ranges_at_the_end_of_numbers_are_planned() {
+        let plan = plan(&[("a", u64::MAX - 10..u64::MAX), ("a", 0..u64::MAX >> 30)], &RULES);
+        assert_eq!(plan.parts[0].len(), 1);
+    }
+}

@@ -1,0 +1,121 @@
+//! A content read as if it were a file.
+
+use std::{
+    fmt,
+    io::{self, SeekFrom},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
+
+use super::{Blocks, Content, ContentOptions, Link, ReadError};
+
+/// Reads a content from a position that can be moved: [`AsyncRead`] and
+/// [`AsyncSeek`]. A seek costs nothing and forgets nothing. Several readers of
+/// one [`Content`], or clones of one reader, share what was read.
+///
+/// For reads in known places see [`Content::read_at`] and [`Content::fetch`].
+pub struct SeekableReader {
+    content: Content,
+    position: u64,
+    /// The block that was read last, and where it begins.
+    block: (u64, Bytes),
+    /// The block that is waited for, and where it begins.
+    awaited: Option<(u64, BoxFuture<'static, Result<Bytes, ReadError>>)>,
+}
+
+impl SeekableReader {
+    /// A reader of a content of which nothing was read yet.
+    pub fn new(blocks: Arc<dyn Blocks>, link: Arc<Link>, options: ContentOptions) -> Self {
+        Self::of(Content::new(blocks, link, options))
+    }
+
+    /// A reader of `content`, at its start.
+    pub fn of(content: Content) -> Self {
+        Self { content, position: 0, block: (0, Bytes::new()), awaited: None }
+    }
+
+    /// The content that it reads.
+    pub fn content(&self) -> &Content {
+        &self.content
+    }
+
+    /// Where the next read begins.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Bytes of the block that was read last, from the position on.
+    fn here(&self) -> &[u8] {
+        let (start, bytes) = &self.block;
+        let offset =
+            self.position.checked_sub(*start).and_then(|offset| usize::try_from(offset).ok());
+        offset.and_then(|offset| bytes.get(offset..)).unwrap_or_default()
+    }
+}
+
+impl Clone for SeekableReader {
+    fn clone(&self) -> Self {
+        let content = self.content.clone();
+        Self { content, position: self.position, block: self.block.clone(), awaited: None }
+    }
+}
+
+impl fmt::Debug for SeekableReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeekableReader")
+            .field("content", &self.content)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for SeekableReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while buf.remaining() > 0 && self.position < self.content.len() {
+            let here = self.here();
+            if !here.is_empty() {
+                let bytes = here.len().min(buf.remaining());
+                buf.put_slice(&here[..bytes]);
+                self.position += bytes as u64;
+                break;
+            }
+            let block_bytes = self.content.block_bytes();
+            let start = self.position / block_bytes * block_bytes;
+            if self.awaited.as_ref().is_none_or(|(awaited, _)| *awaited != start) {
+                let read = self.content.read_at(start, block_bytes).boxed();
+                self.awaited = Some((start, read));
+            }
+            let Some((_, read)) = self.awaited.as_mut() else { break };
+            let result = ready!(read.poll_unpin(cx));
+            self.awaited = None;
+            self.block = (start, result?);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncSeek for SeekableReader {
+    fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::End(offset) => self.content.len().checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        let before = || io::Error::new(io::ErrorKind::InvalidInput, "position before the start");
+        self.position = position.ok_or_else(before)?;
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        Poll::Ready(Ok(self.position))
+    }
+}

@@ -1,0 +1,237 @@
+//! A folder as a service: files that appear whole, durably, and refs that are
+//! compared and swapped under a lock.
+//!
+//! Not through OpenDAL, whose files are synced but not the folders that name
+//! them, and whose put-if-absent lets most of the racing writers win.
+
+use std::{
+    io::{self, Read, Seek, SeekFrom},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use snap_core::{
+    base::io::PathError,
+    disk::{Disk, Renamed, scratch::unique_name},
+};
+
+use super::{
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    traffic::{Kind, Traffic},
+};
+
+/// Where files are written before they have their names.
+const TEMPORARY: &str = "tmp";
+
+/// What is locked while a file is compared and replaced.
+const LOCK: &str = "tmp/lock";
+
+/// Objects as files in a folder.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    root: PathBuf,
+    disk: Disk,
+    traffic: Arc<Traffic>,
+}
+
+impl Folder {
+    /// Objects in `root`, which need not exist before something is written.
+    pub fn new(root: PathBuf, traffic: Arc<Traffic>) -> Self {
+        Self { root, disk: Disk::default(), traffic }
+    }
+
+    fn read_now(&self, key: &str, range: Option<Range<u64>>) -> Result<Object, Problem> {
+        let path = self.root.join(key);
+        let open = |error| PathError::when("open", &path)(error);
+        let mut file = fs_err::File::open(&path).map_err(open)?;
+        let is_whole = range.is_none();
+        let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
+        let range = range.unwrap_or(0..length);
+        if range.end > length {
+            return Err(Problem::Short(range.end - length));
+        }
+        let read = PathError::when("read", &path);
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        file.seek(SeekFrom::Start(range.start))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(read)?;
+        self.traffic.received(bytes.len() as u64);
+        let version = is_whole.then(|| version_of(&bytes));
+        Ok(Object { bytes: bytes.into(), version })
+    }
+
+    fn write_now(&self, key: &str, bytes: &[u8], when: &When) -> Result<Version, Problem> {
+        let path = self.root.join(key);
+        let (Some(folder), temporary) = (path.parent(), self.root.join(TEMPORARY)) else {
+            return Err(Problem::Unsupported);
+        };
+        self.disk.create_folders(folder)?;
+        self.disk.create_folders(&temporary)?;
+        let mut file = self.disk.create(&temporary.join(unique_name("put")))?;
+        file.write(bytes)?;
+        file.sync()?;
+        match when {
+            When::Always => self.disk.replace(file.path(), &path)?,
+            When::Absent => {
+                if self.disk.rename_new(file.path(), &path)? == Renamed::Taken {
+                    return Err(Problem::Conflict);
+                }
+            }
+            When::Unchanged(version) => {
+                let _lock = self.lock()?;
+                let now = self.read_now(key, None)?.version;
+                if now.as_ref() != Some(version) {
+                    return Err(Problem::Conflict);
+                }
+                self.disk.replace(file.path(), &path)?;
+            }
+        }
+        file.keep();
+        self.disk.sync_folder(folder)?;
+        self.traffic.sent(bytes.len() as u64);
+        Ok(version_of(bytes))
+    }
+
+    /// Goes with the file that is returned, or with the process.
+    fn lock(&self) -> Result<std::fs::File, PathError> {
+        let path = self.root.join(LOCK);
+        let file = fs_err::File::create(&path).map_err(PathError::when("create", &path))?;
+        let file = file.into_parts().0;
+        file.lock().map_err(PathError::when("lock", &path))?;
+        Ok(file)
+    }
+
+    fn list_now(&self, prefix: &str) -> Result<Vec<Listed>, Problem> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.root.join(prefix)];
+        while let Some(folder) = folders.pop() {
+            let entries = match fs_err::read_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries.map_err(PathError::when("list", &folder))?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(PathError::when("list", &folder))?;
+                let path = entry.path();
+                let Ok(meta) = entry.metadata() else { continue };
+                if meta.is_dir() {
+                    folders.push(path);
+                } else if let Some(key) = self.key(&path) {
+                    found.push(Listed { key, bytes: meta.len() });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The key of a file; none for what is not an object.
+    fn key(&self, path: &Path) -> Option<String> {
+        let key = path.strip_prefix(&self.root).ok()?.to_str()?;
+        (!key.starts_with("tmp/")).then(|| key.to_owned())
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        (operation, kind): (&'static str, Kind),
+        key: &str,
+        work: impl FnOnce(&Self, &str) -> Result<T, Problem> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, ServiceError>> {
+        let (folder, key) = (self.clone(), key.to_owned());
+        Box::pin(async move {
+            folder.traffic.request(kind);
+            let told = key.clone();
+            let done = tokio::task::spawn_blocking(move || work(&folder, &key)).await;
+            let result = done.unwrap_or_else(|_| Err(Problem::Gave("the task failed".into())));
+            result.map_err(|problem| problem.told(operation, told))
+        })
+    }
+}
+
+impl Service for Folder {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        self.run(("read", Kind::Get), key, move |folder, key| folder.read_now(key, range))
+    }
+
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+        when: When,
+    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        self.run(("write", Kind::Put), key, move |folder, key| {
+            folder.write_now(key, &bytes, &when).map(Some)
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+        self.run(("list", Kind::List), prefix, |folder, prefix| folder.list_now(prefix))
+    }
+
+    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+        self.run(("stat", Kind::Head), key, |folder, key| {
+            let path = folder.root.join(key);
+            match fs_err::metadata(&path) {
+                Ok(meta) => Ok(Some(meta.len())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(PathError::when("stat", &path)(error).into()),
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
+        self.run(("remove", Kind::Delete), key, |folder, key| {
+            Ok(folder.disk.remove(&folder.root.join(key))?)
+        })
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions { absent: true, unchanged: true }
+    }
+}
+
+fn version_of(bytes: &[u8]) -> Version {
+    Version { etag: Some(blake3::hash(bytes).to_hex().to_string()), generation: None }
+}
+
+enum Problem {
+    Disk(PathError),
+    Conflict,
+    Short(u64),
+    Unsupported,
+    Gave(String),
+}
+
+impl From<PathError> for Problem {
+    fn from(error: PathError) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl Problem {
+    fn told(self, operation: &'static str, key: String) -> ServiceError {
+        let (what, message) = match self {
+            Self::Disk(error) => {
+                let what = match error.source.kind() {
+                    io::ErrorKind::NotFound => What::NotFound,
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                        What::Denied
+                    }
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => What::Full,
+                    _ => What::Other,
+                };
+                (what, format!("{error}: {}", error.source))
+            }
+            Self::Conflict => (What::Conflict, "it is not as it was".to_owned()),
+            Self::Short(bytes) => (What::Short, format!("it ends {bytes} B early")),
+            Self::Unsupported => (What::Unsupported, "not a key".to_owned()),
+            Self::Gave(message) => (What::Other, message),
+        };
+        ServiceError { operation, key, what, message, retry_after: None }
+    }
+}

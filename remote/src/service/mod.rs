@@ -1,0 +1,117 @@
+//! Objects by key, wherever they lie: one trait of our own, behind which
+//! OpenDAL stays.
+//!
+//! Each call of [`Service`] is one attempt. Whoever wants more than that
+//! asks a [`client::Client`], which retries, waits its turn and counts.
+
+pub mod client;
+mod error;
+pub mod folder;
+mod gauge;
+pub mod memory;
+pub mod open;
+pub mod opendal;
+mod throttle;
+pub mod traffic;
+pub mod transport;
+
+use std::{fmt::Debug, ops::Range};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+pub use error::{ServiceError, What};
+
+/// What says whether an object is still what it was: an ETag, a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Its ETag, quotes included.
+    pub etag: Option<String>,
+    /// Its generation, where the service counts them.
+    pub generation: Option<String>,
+}
+
+/// An object as it was read.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Its bytes, or those of the range that was asked for.
+    pub bytes: Bytes,
+    /// Its version, where the service has such a thing.
+    pub version: Option<Version>,
+}
+
+/// An object as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key, from the root of the location.
+    pub key: String,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// On what condition an object is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Whatever is there.
+    Always,
+    /// Nothing is there.
+    Absent,
+    /// What is there has this version.
+    Unchanged(Version),
+}
+
+/// Which conditions a service keeps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// [`When::Absent`].
+    pub absent: bool,
+    /// [`When::Unchanged`].
+    pub unchanged: bool,
+}
+
+/// Objects by key. Keys are relative to the root of the location, with `/`
+/// between their parts; none begins with one or has a part `..`.
+pub trait Service: Debug + Send + Sync + 'static {
+    /// Reads an object, or a range of it.
+    ///
+    /// # Errors
+    /// [`What::NotFound`], and [`What::Short`] when it ends before the range.
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>>;
+
+    /// Writes an object, whole or not at all.
+    ///
+    /// # Errors
+    /// [`What::Conflict`] when the condition does not hold.
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+        when: When,
+    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>>;
+
+    /// Lists all objects whose keys begin with `prefix`, which ends with `/`
+    /// or is empty.
+    ///
+    /// # Errors
+    /// [`ServiceError`]; a prefix of which there is nothing is an empty list.
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>>;
+
+    /// Length of an object; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>>;
+
+    /// Removes an object, if there is one.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>>;
+
+    /// Which conditions it keeps to.
+    fn conditions(&self) -> Conditions;
+}

@@ -1,0 +1,269 @@
+//! From a location to the service that it names.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use opendal::{Operator, services};
+
+use super::{
+    Service, folder::Folder, memory::Memory, opendal::Bucket, traffic::Traffic,
+    transport::Transport,
+};
+use crate::location::{Location, LocationError, Scheme};
+
+/// Secrets of one remote, from wherever the user keeps them: never from the
+/// settings of a store.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// Access key, account or user.
+    pub name: Option<String>,
+    /// Secret key, account key, password or token.
+    pub secret: Option<String>,
+    /// Token that goes with a key for some time.
+    pub session: Option<String>,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = |value: &Option<String>| if value.is_some() { "set" } else { "not set" };
+        write!(f, "Secrets({}, {})", shown(&self.name), shown(&self.secret))
+    }
+}
+
+/// Why a service could not be reached for.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// An option does not go with the location.
+    #[error(transparent)]
+    Location(#[from] LocationError),
+    /// An option's value makes no sense.
+    #[error("option `{option}` of {location}: {why}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// Of which location.
+        location: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The service cannot be set up.
+    #[error("cannot use {location}: {why}")]
+    Setup {
+        /// Which location.
+        location: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Opens the service at `location`. Nothing is asked yet.
+///
+/// S3 takes keys from the usual variables and files when `secrets` has none.
+///
+/// # Errors
+/// [`OpenError`] when an option is wrong.
+pub fn open(
+    location: &Location,
+    options: &BTreeMap<String, String>,
+    secrets: &Secrets,
+    traffic: &Arc<Traffic>,
+) -> Result<Arc<dyn Service>, OpenError> {
+    location.check(options)?;
+    let option = |name: &str| options.get(name).map(String::as_str);
+    let opener = Opener { location, secrets, traffic };
+    match location.scheme {
+        Scheme::File => {
+            Ok(Arc::new(Folder::new(PathBuf::from(&location.path), Arc::clone(traffic))))
+        }
+        Scheme::Memory => Ok(Arc::new(Memory::named(&location.to_string(), Arc::clone(traffic)))),
+        Scheme::S3 => opener.s3(&option),
+        Scheme::Gcs => opener.gcs(&option),
+        Scheme::Azblob => opener.azblob(&option),
+        Scheme::Webdav | Scheme::Webdavs => opener.webdav(&option),
+        Scheme::Sftp => opener.sftp(&option),
+    }
+}
+
+type Get<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;
+
+struct Opener<'a> {
+    location: &'a Location,
+    secrets: &'a Secrets,
+    traffic: &'a Arc<Traffic>,
+}
+
+impl Opener<'_> {
+    fn root(&self) -> String {
+        format!("/{}", self.location.path)
+    }
+
+    fn http(
+        &self,
+        operator: Result<Operator, opendal::Error>,
+    ) -> Result<Arc<dyn Service>, OpenError> {
+        let transport = Transport::new(Arc::clone(self.traffic)).map_err(|why| self.setup(why))?;
+        let operator = operator.map_err(|error| self.setup(error.message().to_owned()))?;
+        Ok(Arc::new(Bucket::over_http(operator, transport)))
+    }
+
+    fn setup(&self, why: String) -> OpenError {
+        OpenError::Setup { location: self.location.to_string(), why }
+    }
+
+    fn flag(&self, name: &'static str, options: &Get<'_>) -> Result<Option<bool>, OpenError> {
+        let Some(text) = options(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| OpenError::Option {
+            option: name,
+            location: self.location.to_string(),
+            why: format!("`{text}` is neither true nor false"),
+        })
+    }
+
+    fn s3(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let mut builder =
+            services::S3::default().bucket(&self.location.authority).root(&self.root());
+        // Another service than that of Amazon has its buckets in the path,
+        // unless told otherwise, and does not mind the region.
+        let endpoint = options("endpoint");
+        if let Some(endpoint) = endpoint {
+            builder = builder.endpoint(endpoint);
+        }
+        match options("region") {
+            Some(region) => builder = builder.region(region),
+            None if endpoint.is_some() => builder = builder.region("us-east-1"),
+            None => {}
+        }
+        if let Some(profile) = options("profile") {
+            builder = builder.profile(profile);
+        }
+        if let Some(class) = options("storage-class") {
+            builder = builder.default_storage_class(class);
+        }
+        let in_path = self.flag("path-style", options)?.unwrap_or(endpoint.is_some());
+        if !in_path {
+            builder = builder.enable_virtual_host_style();
+        }
+        if self.flag("anonymous", options)?.unwrap_or(false) {
+            builder = builder.skip_signature();
+        }
+        if let (Some(name), Some(secret)) = (&self.secrets.name, &self.secrets.secret) {
+            builder = builder.access_key_id(name).secret_access_key(secret);
+            if let Some(session) = &self.secrets.session {
+                builder = builder.session_token(session);
+            }
+        }
+        self.http(Operator::new(builder))
+    }
+
+    fn gcs(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let mut builder =
+            services::Gcs::default().bucket(&self.location.authority).root(&self.root());
+        if let Some(endpoint) = options("endpoint") {
+            builder = builder.endpoint(endpoint);
+        }
+        if let Some(path) = options("credential-path") {
+            builder = builder.credential_path(path);
+        }
+        if let Some(token) = &self.secrets.secret {
+            builder = builder.token(token.clone());
+        }
+        if self.flag("anonymous", options)?.unwrap_or(false) {
+            builder = builder.skip_signature();
+        }
+        self.http(Operator::new(builder))
+    }
+
+    fn azblob(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let account = options("account").or(self.secrets.name.as_deref());
+        let mut builder =
+            services::Azblob::default().container(&self.location.authority).root(&self.root());
+        let endpoint = match (options("endpoint"), account) {
+            (Some(endpoint), _) => endpoint.to_owned(),
+            (None, Some(account)) => format!("https://{account}.blob.core.windows.net"),
+            (None, None) => return Err(self.setup("no `account` and no `endpoint`".to_owned())),
+        };
+        builder = builder.endpoint(&endpoint);
+        if let Some(account) = account {
+            builder = builder.account_name(account);
+        }
+        if let Some(key) = &self.secrets.secret {
+            builder = builder.account_key(key);
+        }
+        self.http(Operator::new(builder))
+    }
+
+    fn webdav(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let scheme = if self.location.scheme == Scheme::Webdavs { "https" } else { "http" };
+        let mut builder = services::Webdav::default()
+            .endpoint(&format!("{scheme}://{}", self.location.authority))
+            .root(&self.root());
+        if let Some(name) = options("username").or(self.secrets.name.as_deref()) {
+            builder = builder.username(name);
+        }
+        if let Some(secret) = &self.secrets.secret {
+            builder = builder.password(secret);
+        }
+        self.http(Operator::new(builder))
+    }
+
+    fn sftp(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let (user, host) = match self.location.authority.split_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, self.location.authority.as_str()),
+        };
+        let mut builder = services::Sftp::default().endpoint(host).root(&self.root());
+        if let Some(user) = user {
+            builder = builder.user(user);
+        }
+        if let Some(key) = options("key") {
+            builder = builder.key(key);
+        }
+        if let Some(strategy) = options("known-hosts") {
+            builder = builder.known_hosts_strategy(strategy);
+        }
+        let operator = Operator::new(builder);
+        let operator = operator.map_err(|error| self.setup(error.message().to_owned()))?;
+        Ok(Arc::new(Bucket::plain(operator, Arc::clone(self.traffic))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(location: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Service>, OpenError> {
+        let options =
+            options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let secrets =
+            Secrets { name: Some("name".into()), secret: Some("c2VjcmV0".into()), session: None };
+        open(&location.parse()?, &options, &secrets, &Arc::default())
+    }
+
+    #[tokio::test]
+    async fn every_service_can_be_set_up() {
+        for (location, options) in [
+            ("s3://bucket/x", &[("endpoint", "http://127.0.0.1:1"), ("path-style", "true")][..]),
+            ("s3://bucket", &[("region", "eu-central-1"), ("anonymous", "true")]),
+            ("gs://bucket/x", &[("anonymous", "true")]),
+            ("azblob://container/x", &[("account", "name")]),
+            ("webdav://127.0.0.1:1/x", &[("username", "ada")]),
+            ("webdavs://host/x", &[]),
+            ("file:///tmp/x", &[]),
+            ("memory://x", &[]),
+        ] {
+            let service = opened(location, options).unwrap_or_else(|e| panic!("{location}: {e}"));
+            let can = service.conditions();
+            let has_none = location.starts_with("webdav");
+            assert_eq!((can.absent, can.unchanged), (!has_none, !has_none), "{location}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_an_option_is_said() {
+        let error = opened("s3://b", &[("path-style", "maybe")]).unwrap_err();
+        assert!(error.to_string().contains("`maybe` is neither true nor false"), "{error}");
+        let error = opened("s3://b", &[("secret", "x")]).unwrap_err();
+        assert!(matches!(error, OpenError::Location(LocationError::Secret { .. })));
+        let secrets = Secrets { secret: Some("geheim".into()), ..Secrets::default() };
+        assert!(!format!("{secrets:?}").contains("geheim"));
+    }
+}

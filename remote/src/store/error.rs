@@ -1,0 +1,160 @@
+//! Why a store elsewhere could not be used.
+
+use snap_core::{
+    base::{id::CommitId, io::PathError, kind::ErrorKind},
+    ops::select::SelectError,
+    repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
+    store::{BundleError, StoreError},
+};
+
+use crate::service::{ServiceError, What};
+
+/// Why a store elsewhere could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// A request failed.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// There is nothing, where a store is needed.
+    #[error("there is no store at {location}")]
+    NoStore {
+        /// Where.
+        location: String,
+    },
+    /// Its settings cannot be read, or a newer snap wrote them.
+    #[error("the settings of the store at {location} cannot be used")]
+    Config {
+        /// Where.
+        location: String,
+        /// Why.
+        source: Box<ConfigError>,
+    },
+    /// An object is not what it should be.
+    #[error("{key} at {location} is damaged: {why}")]
+    Damaged {
+        /// Which.
+        key: String,
+        /// Where.
+        location: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A ref is not there.
+    #[error("there is no {} `{}` at {location}", name.kind().noun(), name.short())]
+    NoRef {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+    },
+    /// A ref there has commits that are not here.
+    #[error(
+        "{} `{}` at {location} has commits that are not here: it stands at {theirs:.12}",
+        name.kind().noun(),
+        name.short()
+    )]
+    Behind {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+        /// Where it stands.
+        theirs: CommitId,
+    },
+    /// A branch here and the one there have both gone on.
+    #[error(
+        "{} `{}` here and at {location} have gone different ways: there it stands at {theirs:.12}",
+        name.kind().noun(),
+        name.short()
+    )]
+    Diverged {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+        /// Where it stands.
+        theirs: CommitId,
+    },
+    /// Somebody moved a ref at the same time.
+    #[error("somebody else moved {} `{}` at {location} meanwhile", name.kind().noun(), name.short())]
+    Raced {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+    },
+    /// A pack there lacks what a commit there refers to.
+    #[error("the store at {location} is not complete: {source}")]
+    Incomplete {
+        /// Where.
+        location: String,
+        /// What is missing.
+        source: Box<snap_core::ops::reach::ReachError>,
+    },
+    /// Packs could not be selected.
+    #[error(transparent)]
+    Select(Box<SelectError>),
+    /// A pack that came is not what it should be.
+    #[error("{key} at {location} is damaged")]
+    Pack {
+        /// Which.
+        key: String,
+        /// Where.
+        location: String,
+        /// What is wrong.
+        source: Box<BundleError>,
+    },
+    /// The store here could not be opened or made.
+    #[error(transparent)]
+    Repo(Box<RepoError>),
+    /// A ref here could not be read or moved.
+    #[error(transparent)]
+    Ref(Box<RefError>),
+    /// The store here could not be read or written.
+    #[error(transparent)]
+    Store(Box<StoreError>),
+    /// A file here could not be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl RemoteError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Service(error) => match error.what {
+                What::NotFound | What::NoBucket => ErrorKind::NotFound,
+                What::Short => ErrorKind::Damaged,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::NoStore { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
+            Self::Config { source, .. } => source.kind(),
+            Self::Damaged { .. } | Self::Incomplete { .. } | Self::Pack { .. } => {
+                ErrorKind::Damaged
+            }
+            Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
+            Self::Select(error) => error.kind(),
+            Self::Repo(error) => error.kind(),
+            Self::Ref(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Io(error) => error.kind(),
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+macro_rules! boxed {
+    ($($variant:ident: $error:ty),*) => {
+        $(impl From<$error> for RemoteError {
+            fn from(error: $error) -> Self {
+                Self::$variant(Box::new(error))
+            }
+        })*
+    };
+}
+
+boxed!(Select: SelectError, Repo: RepoError, Ref: RefError, Store: StoreError);

@@ -1,0 +1,231 @@
+//! Bodies on their way: counted, and slowed to the link's rate.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::Inner;
+
+/// Pieces between which a slow link pauses.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// Any body of the proxy.
+pub(super) type AnyBody = BoxBody<Bytes, BodyError>;
+
+/// Why a body ended early.
+pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that is at hand.
+pub(super) fn whole(bytes: Bytes) -> AnyBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed()
+}
+
+/// A body as it comes from the network.
+pub(super) fn incoming(body: Incoming) -> AnyBody {
+    body.map_err(Into::into).boxed()
+}
+
+/// One direction of the line that all connections share.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Its rate, and when it is free again.
+    state: Mutex<(Option<u64>, Instant)>,
+}
+
+impl Line {
+    pub(super) fn new() -> Self {
+        Self { state: Mutex::new((None, Instant::now())) }
+    }
+
+    /// Sets bytes a second, or no limit.
+    pub(super) fn set_rate(&self, bytes_a_second: Option<u64>) {
+        self.state.lock().expect("no panic under the lock").0 = bytes_a_second;
+    }
+
+    fn is_limited(&self) -> bool {
+        self.state.lock().expect("no panic under the lock").0.is_some()
+    }
+
+    /// Reserves time for so many bytes; says when they are through.
+    fn reserve(&self, bytes: usize) -> Instant {
+        let mut state = self.state.lock().expect("no panic under the lock");
+        let (rate, free) = *state;
+        let begin = free.max(Instant::now());
+        let Some(rate) = rate else { return begin };
+        let end = begin + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        state.1 = end;
+        end
+    }
+}
+
+/// Which way a body goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// A body that is counted as it passes, and held up where the line is slow.
+pub(super) struct Metered {
+    body: AnyBody,
+    inner: Arc<Inner>,
+    way: Way,
+    /// What waits for the line, and until when.
+    held: Option<(Bytes, Pin<Box<Sleep>>)>,
+    /// What came from the body after that.
+    rest: Bytes,
+    /// Kept until the body is through or dropped.
+    _guard: Option<InFlight>,
+}
+
+impl Metered {
+    pub(super) fn body(
+        body: AnyBody,
+        inner: Arc<Inner>,
+        way: Way,
+        guard: Option<InFlight>,
+    ) -> AnyBody {
+        let metered = Self { body, inner, way, held: None, rest: Bytes::new(), _guard: guard };
+        metered.boxed()
+    }
+
+    fn line(&self) -> &Line {
+        match self.way {
+            Way::Up => &self.inner.up,
+            Way::Down => &self.inner.down,
+        }
+    }
+
+    /// Passes on what came, or begins to hold it up.
+    fn take(&mut self, mut data: Bytes) -> Option<Bytes> {
+        if !self.line().is_limited() {
+            self.inner.count_bytes(self.way, data.len());
+            return Some(data);
+        }
+        let piece = data.split_to(data.len().min(PIECE_BYTES));
+        self.rest = data;
+        let through = self.line().reserve(piece.len());
+        self.held = Some((piece, Box::pin(sleep_until(through))));
+        None
+    }
+}
+
+impl Body for Metered {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some((_, sleep)) = &mut this.held {
+                ready!(sleep.as_mut().poll(cx));
+            }
+            if let Some((piece, _)) = this.held.take() {
+                this.inner.count_bytes(this.way, piece.len());
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            let data = if this.rest.is_empty() {
+                match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => data,
+                        Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    },
+                    end => return Poll::Ready(end),
+                }
+            } else {
+                std::mem::take(&mut this.rest)
+            };
+            if let Some(data) = this.take(data) {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_none() && self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let held = self.held.as_ref().map_or(0, |(piece, _)| piece.len()) + self.rest.len();
+        let inner = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + held as u64);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + held as u64);
+        }
+        hint
+    }
+}
+
+/// A request that is under way until this is dropped.
+pub(super) struct InFlight(Arc<Inner>);
+
+impl InFlight {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        inner.tally(|tally| {
+            tally.in_flight += 1;
+            tally.counts.in_flight_max = tally.counts.in_flight_max.max(tally.in_flight);
+        });
+        Self(Arc::clone(inner))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.tally(|tally| tally.in_flight -= 1);
+    }
+}
+
+/// A body of which the first half comes, and then an end that is none.
+pub(super) struct Half {
+    half: Option<Bytes>,
+    announced: u64,
+    /// Called once the half is on its way.
+    then: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Half {
+    pub(super) fn body(bytes: &Bytes, then: impl FnOnce() + Send + Sync + 'static) -> AnyBody {
+        let half = bytes.slice(..bytes.len() / 2);
+        let announced = bytes.len() as u64;
+        Self { half: Some(half), announced, then: Some(Box::new(then)) }.boxed()
+    }
+}
+
+impl Body for Half {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if let Some(half) = this.half.take().filter(|half| !half.is_empty()) {
+            return Poll::Ready(Some(Ok(Frame::data(half))));
+        }
+        if let Some(then) = this.then.take() {
+            // What was handed over before is flushed when this is pending.
+            then();
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.announced)
+    }
+}

@@ -1,0 +1,191 @@
+//! Each fault does what it says, where its rule says so.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use snap_nettest::{DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use tokio::time::timeout;
+
+use crate::client::{plain, s3};
+
+const CONTENT_BYTES: usize = 10_000;
+
+/// A file behind a proxy.
+struct Setup {
+    server: DavServer,
+    proxy: Proxy,
+    client: reqwest::Client,
+    url: String,
+}
+
+impl Setup {
+    async fn new() -> Self {
+        let server = DavServer::start(DavOptions::default());
+        let proxy = Proxy::start(&server.endpoint());
+        let (client, url) = (plain(), format!("{}/file", proxy.endpoint()));
+        client.put(&url).body(vec![0; CONTENT_BYTES]).send().await.unwrap();
+        proxy.take_counts();
+        Self { server, proxy, client, url }
+    }
+
+    async fn get(&self) -> reqwest::Result<reqwest::Response> {
+        self.client.get(&self.url).send().await
+    }
+
+    /// What the server has of a file.
+    fn file(&self, name: &str) -> std::io::Result<Vec<u8>> {
+        fs_err::read(self.server.folder().join(name))
+    }
+}
+
+/// What comes over a connection after a request is sent there.
+fn raw(proxy: &Proxy, path: &str) -> (Vec<u8>, Option<ErrorKind>) {
+    let mut stream = TcpStream::connect(proxy.endpoint().replace("http://", "")).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut received = Vec::new();
+    let end = stream.read_to_end(&mut received);
+    (received, end.err().map(|error| error.kind()))
+}
+
+#[tokio::test]
+async fn a_reset_comes_before_anything_is_forwarded() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::new(Fault::Reset));
+    assert_eq!(raw(&setup.proxy, "/file"), (Vec::new(), Some(ErrorKind::ConnectionReset)));
+    let url = setup.url.replace("file", "other");
+    setup.client.put(url).body("x").send().await.unwrap_err();
+    setup.file("other").unwrap_err();
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_lost_after_the_server_has_acted() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::new(Fault::LoseReply));
+    assert_eq!(raw(&setup.proxy, "/file"), (Vec::new(), Some(ErrorKind::ConnectionReset)));
+    let url = setup.url.replace("file", "other");
+    setup.client.put(url).body("x").send().await.unwrap_err();
+    assert_eq!(setup.file("other").unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_conditional_write_conflicts_with_itself() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let client = s3(&server, &proxy.endpoint());
+    proxy.add(Rule::new(Fault::LoseReply).kind(Kind::Put).path("refs/").times(1));
+    client.write_with("refs/main", "mine").if_not_exists(true).await.unwrap_err();
+    assert_eq!(server.get("refs/main").unwrap(), "mine");
+    let error = client.write_with("refs/main", "mine").if_not_exists(true).await.unwrap_err();
+    assert_eq!(error.kind(), opendal::ErrorKind::ConditionNotMatch);
+    assert_eq!(proxy.counts().of(Kind::Put), 2);
+}
+
+#[tokio::test]
+async fn refusals_are_those_of_s3_and_are_not_forwarded() {
+    let setup = Setup::new().await;
+    for status in [429, 500, 503] {
+        setup.proxy.add(Rule::new(Fault::status(status)).times(1));
+        let url = setup.url.replace("file", "other");
+        let reply = setup.client.put(url).body("x").send().await.unwrap();
+        assert_eq!(reply.status(), status);
+        assert_eq!(reply.headers().get("retry-after"), None);
+    }
+    setup.file("other").unwrap_err();
+    setup.proxy.add(Rule::new(Fault::retry_after(503, 7)).times(1));
+    let reply = setup.get().await.unwrap();
+    assert_eq!(reply.headers()["retry-after"], "7");
+    assert!(reply.text().await.unwrap().contains("<Code>SlowDown</Code>"));
+    setup.proxy.add(Rule::new(Fault::error(403, "RequestTimeTooSkewed")).times(1));
+    let text = setup.get().await.unwrap().text().await.unwrap();
+    assert!(text.contains("<Code>RequestTimeTooSkewed</Code>"), "{text}");
+    // One connection served them all.
+    let counts = setup.proxy.counts();
+    assert_eq!((counts.faults, counts.connections), (5, 0));
+}
+
+#[tokio::test]
+async fn a_truncated_reply_announces_the_whole() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::new(Fault::Truncate).times(2));
+    let reply = setup.get().await.unwrap();
+    assert_eq!(reply.content_length(), Some(CONTENT_BYTES as u64));
+    reply.bytes().await.unwrap_err();
+    let (received, end) = raw(&setup.proxy, "/file");
+    let head = received.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    assert_eq!((received.len() - head, end), (CONTENT_BYTES / 2, None));
+    assert_eq!(setup.get().await.unwrap().bytes().await.unwrap().len(), CONTENT_BYTES);
+}
+
+#[tokio::test]
+async fn flipped_bits_are_one_each() {
+    let setup = Setup::new().await;
+    let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones()).sum::<u32>();
+    setup.proxy.add(Rule::new(Fault::FlipReply).times(1));
+    let flipped = setup.get().await.unwrap().bytes().await.unwrap();
+    assert_eq!((flipped.len(), ones(&flipped)), (CONTENT_BYTES, 1));
+    assert_eq!(ones(&setup.get().await.unwrap().bytes().await.unwrap()), 0);
+
+    setup.proxy.add(Rule::new(Fault::FlipRequest).times(1));
+    let url = setup.url.replace("file", "other");
+    let reply = setup.client.put(url).body(vec![0; 999]).send().await.unwrap();
+    assert!(reply.status().is_success());
+    let stored = setup.file("other").unwrap();
+    assert_eq!((stored.len(), ones(&stored)), (999, 1));
+}
+
+#[tokio::test]
+async fn what_stalls_never_ends() {
+    let setup = Setup::new().await;
+    let patience = Duration::from_millis(300);
+    setup.proxy.add(Rule::new(Fault::Stall).times(1));
+    timeout(patience, setup.get()).await.unwrap_err();
+    setup.proxy.add(Rule::new(Fault::StallBody).times(1));
+    let mut reply = setup.get().await.unwrap();
+    let mut received = 0;
+    while received < CONTENT_BYTES / 2 {
+        received += reply.chunk().await.unwrap().unwrap().len();
+    }
+    assert_eq!(received, CONTENT_BYTES / 2);
+    timeout(patience, reply.chunk()).await.unwrap_err();
+    assert!(setup.get().await.unwrap().status().is_success());
+}
+
+#[tokio::test]
+async fn a_delay_goes_together_with_another_fault() {
+    let setup = Setup::new().await;
+    let delay = Duration::from_millis(50);
+    setup.proxy.set_latency(delay);
+    setup.proxy.add(Rule::new(Fault::Delay(delay)));
+    setup.proxy.add(Rule::new(Fault::status(500)));
+    setup.proxy.add(Rule::new(Fault::status(503)));
+    let begin = Instant::now();
+    assert_eq!(setup.get().await.unwrap().status(), 500);
+    assert!(begin.elapsed() >= 2 * delay);
+}
+
+#[tokio::test]
+async fn a_rule_strikes_where_it_says() {
+    let setup = Setup::new().await;
+    let statuses = async |rule: Rule, count: usize| {
+        setup.proxy.clear_rules();
+        setup.proxy.add(rule);
+        let mut statuses = Vec::new();
+        for _ in 0..count {
+            statuses.push(setup.get().await.unwrap().status().as_u16());
+        }
+        statuses
+    };
+    let rule = || Rule::new(Fault::status(503));
+    assert_eq!(statuses(rule().skip(1).times(2), 4).await, [200, 503, 503, 200]);
+    assert_eq!(statuses(rule().path("elsewhere"), 2).await, [200, 200]);
+    assert_eq!(statuses(rule().path("fil"), 2).await, [503, 503]);
+    assert_eq!(statuses(rule().kind(Kind::Put), 1).await, [200]);
+    assert_eq!(statuses(rule().test(|seen| seen.method == "GET"), 1).await, [503]);
+    let drawn = statuses(rule().chance(0.3, 42), 100).await;
+    let struck = drawn.iter().filter(|status| **status == 503).count();
+    assert!((15..45).contains(&struck), "{struck}");
+    assert_eq!(statuses(rule().chance(0.3, 42), 100).await, drawn);
+}

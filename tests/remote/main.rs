@@ -1,0 +1,6 @@
+//! Tests of stores elsewhere.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod ranges;
+mod transfer;

@@ -1,0 +1,255 @@
+//! Jobs: how many requests, how long, in what order, and what goes wrong.
+
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture};
+use snap_remote::{
+    ranges::{Fetch, Job, Link, Options, Planner, ReadError, Submission, Wanted},
+    service::ServiceError,
+};
+use snap_testkit::rng::Rng;
+use tokio::time::{Instant, sleep};
+
+use super::{Far, bytes_at, wanted};
+
+fn start(far: &Arc<Far>, wanted: &[Wanted], options: Options) -> Job {
+    let planner = Planner::new(Arc::clone(far) as Arc<dyn Fetch>, Arc::default(), options);
+    planner.start(wanted.to_vec())
+}
+
+async fn read_all(job: Job, wanted: &[Wanted]) {
+    let all = job.all().await.unwrap();
+    for (bytes, wanted) in all.iter().zip(wanted) {
+        assert!(*bytes == bytes_at(&wanted.key, &wanted.range));
+    }
+}
+
+/// Ranges of up to `most` bytes in a 1 GiB object, anywhere.
+fn scattered(count: usize, most: u64) -> Vec<Wanted> {
+    let mut rng = Rng::new(7);
+    let range = |rng: &mut Rng| {
+        let start = rng.below((1 << 30) - most);
+        start..start + 1 + rng.below(most)
+    };
+    (0..count).map(|_| wanted("object", range(&mut rng))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_hundred_scattered_ranges_take_four_round_trips() {
+    for most in [4 << 10, 64 << 10, 256 << 10] {
+        let far = Arc::new(Far::new(100));
+        let wanted = scattered(500, most);
+        let begin = Instant::now();
+        let mut job = start(&far, &wanted, Options::default());
+        while let Some(piece) = job.next().await {
+            assert_eq!(piece.bytes.unwrap().len() as u64, {
+                let range = &wanted[piece.position].range;
+                range.end - range.start
+            });
+        }
+        assert!(begin.elapsed() <= Duration::from_millis(400), "{:?}", begin.elapsed());
+        let counts = job.counts();
+        assert!(counts.fetched_bytes * 2 <= counts.needed_bytes * 3, "{counts:?}");
+        assert_eq!(counts.fetched_bytes, far.log().fetched_bytes());
+        assert_eq!((counts.requests, counts.planned_requests), {
+            let requests = far.requests() as u64;
+            (requests, requests)
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forty_fragments_are_read_six_times_faster_when_all_are_asked_for_at_once() {
+    let page = |fragment: u64, page: u64| {
+        let start = page * (2 << 20);
+        wanted(&format!("fragment {fragment}"), start..start + (16 << 10))
+    };
+    let pages: Vec<Wanted> =
+        (0..40).flat_map(|fragment| (0..4).map(move |at| page(fragment, at))).collect();
+    let mut took = Vec::new();
+    for submission in [Submission::Eager, Submission::Lazy] {
+        let far = Arc::new(Far::new(100));
+        let begin = Instant::now();
+        let job = start(&far, &pages, Options { submission, ..Options::default() });
+        let pieces: Vec<_> = job.in_order().collect().await;
+        assert!(pieces.iter().map(|piece| piece.position).eq(0..160));
+        assert_eq!(far.requests(), 160);
+        took.push(begin.elapsed());
+    }
+    assert!(took[0] * 6 <= took[1], "{took:?}");
+    assert!(took[0] <= Duration::from_millis(101), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_under_way_before_the_first_is_awaited() {
+    let far = Arc::new(Far::new(100));
+    let wanted = scattered(50, 4 << 10);
+    let mut job = start(&far, &wanted, Options::default());
+    sleep(Duration::from_millis(101)).await;
+    assert_eq!(far.log().under_way(), 0);
+    let begin = Instant::now();
+    while job.next_in_order().await.is_some() {}
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_needed_first_is_asked_for_first() {
+    let far = Arc::new(Far::new(10));
+    let wanted: Vec<Wanted> =
+        [5_u64, 1, 4, 2, 3].map(|at| wanted("a", (at << 24)..(at << 24) + 9)).into();
+    let job = start(&far, &wanted, Options { requests: 1, ..Options::default() });
+    let pieces: Vec<_> = job.arriving().collect().await;
+    assert!(pieces.iter().map(|piece| piece.position).eq(0..5));
+    let order: Vec<u64> = far.log().requests.iter().map(|(_, range)| range.start >> 24).collect();
+    assert_eq!(order, [5, 1, 4, 2, 3]);
+    assert_eq!(far.log().most_at_once, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn neighbours_are_slices_of_one_answer() {
+    let far = Arc::new(Far::new(10));
+    let wanted: Vec<Wanted> = (0..100).map(|at| wanted("a", at * 100..at * 100 + 100)).collect();
+    let all = start(&far, &wanted, Options::default()).all().await.unwrap();
+    assert_eq!(far.requests(), 1);
+    for pair in all.windows(2) {
+        assert_eq!(pair[0].as_ptr() as usize + 100, pair[1].as_ptr() as usize);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_range_is_read_by_several_requests_at_once() {
+    let far = Arc::new(Far::new(100));
+    let wanted = [wanted("a", 1000..1000 + (40 << 20))];
+    let begin = Instant::now();
+    read_all(start(&far, &wanted, Options::default()), &wanted).await;
+    assert!(begin.elapsed() <= Duration::from_millis(101));
+    assert_eq!(far.requests(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_budget_is_too_small() {
+    for submission in [Submission::Eager, Submission::Lazy] {
+        let far = Arc::new(Far::new(10));
+        let wanted = scattered(20, 4 << 10);
+        let options = Options { budget_bytes: 0, requests: 0, request_bytes: 0, submission };
+        let options = Options { request_bytes: 1000, ..options };
+        read_all(start(&far, &wanted, options), &wanted).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_taken_keeps_others_from_being_asked_for() {
+    let far = Arc::new(Far::new(10));
+    let each = 1_u64 << 20;
+    let wanted: Vec<Wanted> =
+        (0..10).map(|at| wanted("a", at * 8 * each..(at * 8 + 1) * each)).collect();
+    let mut job = start(&far, &wanted, Options { budget_bytes: 3 * each, ..Options::default() });
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(far.requests(), 3);
+    job.next_in_order().await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(far.requests(), 4);
+    read_rest(job).await;
+    assert_eq!(far.requests(), 10);
+}
+
+async fn read_rest(mut job: Job) {
+    while let Some(piece) = job.next_in_order().await {
+        piece.bytes.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_comes_at_the_piece_that_it_concerns() {
+    let far = Arc::new(Far::new(10));
+    far.bad.lock().unwrap().push((5 << 20) + 7);
+    let wanted: Vec<Wanted> = (0..10).map(|at| wanted("a", at << 20..(at << 20) + 10)).collect();
+    let job = start(&far, &wanted, Options::default());
+    let pieces: Vec<_> = job.in_order().collect().await;
+    for piece in pieces {
+        match piece.bytes {
+            Ok(bytes) => assert!(piece.position != 5 && bytes.len() == 10),
+            Err(error) => {
+                assert_eq!(piece.position, 5);
+                assert_eq!(error.to_string(), "cannot read a: the line is dead");
+            }
+        }
+    }
+    // Nobody but the service below tries again.
+    assert_eq!(far.requests(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_piece_that_has_failed_is_not_read_on() {
+    let far = Arc::new(Far::new(10));
+    far.bad.lock().unwrap().push(5);
+    let wanted = [wanted("a", 0..1000), wanted("b", 20..30)];
+    let options = Options { requests: 1, request_bytes: 10, ..Options::default() };
+    let mut job = start(&far, &wanted, options);
+    assert!(job.next().await.unwrap().bytes.is_err());
+    assert_eq!(job.next().await.unwrap().bytes.unwrap(), bytes_at("b", &(20..30)));
+    assert!(job.next().await.is_none());
+    assert_eq!(far.requests(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_job_stops_what_is_under_way() {
+    let far = Arc::new(Far::new(100));
+    let wanted = scattered(300, 4 << 10);
+    let mut job = start(&far, &wanted, Options { requests: 10, ..Options::default() });
+    job.next().await.unwrap().bytes.unwrap();
+    drop(job);
+    sleep(Duration::from_millis(1)).await;
+    let asked = far.requests();
+    assert_eq!(far.unanswered(), (0, asked - 10));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(far.requests(), asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_given_up_loses_nothing() {
+    let far = Arc::new(Far::new(100));
+    let wanted = scattered(30, 4 << 10);
+    let mut job = start(&far, &wanted, Options { requests: 3, ..Options::default() });
+    let mut seen = Vec::new();
+    while seen.len() < wanted.len() {
+        let wait = Duration::from_millis(7);
+        if let Ok(Some(piece)) = tokio::time::timeout(wait, job.next_in_order()).await {
+            seen.push(piece.position);
+        }
+    }
+    assert!(seen.into_iter().eq(0..30));
+}
+
+/// Answers with too little, or not at all.
+#[derive(Debug)]
+struct Wrong;
+
+impl Fetch for Wrong {
+    fn fetch<'a>(
+        &'a self,
+        key: &'a str,
+        _: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes, ServiceError>> {
+        assert!(key != "panic");
+        Box::pin(async { Ok(Bytes::from_static(b"short")) })
+    }
+}
+
+#[tokio::test]
+async fn wrong_answers_are_errors_and_nothing_hangs() {
+    let planner = Planner::new(Arc::new(Wrong), Arc::new(Link::default()), Options::default());
+    let mut job = planner.start(vec![wanted("a", 0..10), wanted("a", 0..0)]);
+    assert!(job.next_in_order().await.is_some_and(|piece| {
+        matches!(piece.bytes, Err(ReadError::Length { actual_bytes: 5, .. }))
+    }));
+    assert!(job.next_in_order().await.unwrap().bytes.unwrap().is_empty());
+    assert!(job.next_in_order().await.is_none());
+
+    let job = planner.start(vec![wanted("panic", 0..10), wanted("panic", 90..99)]);
+    let pieces: Vec<_> = job.arriving().collect().await;
+    assert_eq!(pieces.len(), 2);
+    assert!(pieces.iter().all(|piece| matches!(piece.bytes, Err(ReadError::Stopped))));
+    assert!(planner.start(Vec::new()).next().await.is_none());
+}

@@ -1,0 +1,218 @@
+//! The seekable reader: how many requests, how long, and what is shared.
+
+use std::{io::SeekFrom, ops::Range, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use snap_remote::ranges::{Content, ContentOptions, ReadError, SeekableReader, WholeObject};
+use snap_testkit::rng::Rng;
+use tokio::{
+    io::{AsyncReadExt, AsyncSeekExt},
+    time::{Instant, sleep},
+};
+
+use super::{Far, bytes_at};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+fn content(far: &Arc<Far>, bytes: u64, options: ContentOptions) -> Content {
+    let blocks = WholeObject::new(Arc::clone(far) as _, "a", bytes);
+    Content::new(Arc::new(blocks), Arc::default(), options)
+}
+
+/// Where 50 row groups × 12 columns lie in 800 KiB: by columns of a group.
+fn columns() -> Vec<Range<u64>> {
+    let each = 800 * KIB / 600;
+    (0..600).map(|at| at * each..(at + 1) * each).collect()
+}
+
+fn shuffled(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut rng = Rng::new(3);
+    for at in (1..ranges.len()).rev() {
+        ranges.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    ranges
+}
+
+#[tokio::test(start_paused = true)]
+async fn six_hundred_columns_of_a_small_object_take_four_requests() {
+    let by_column = |at: usize| columns()[at % 50 * 12 + at / 50].clone();
+    let by_column: Vec<_> = (0..600).map(by_column).collect();
+    for whole_bytes in [0, ContentOptions::default().whole_bytes] {
+        for order in [columns(), shuffled(columns()), by_column.clone()] {
+            let far = Arc::new(Far::new(10));
+            let options = ContentOptions { whole_bytes, ..ContentOptions::default() };
+            let mut reader = SeekableReader::of(content(&far, 800 * KIB, options));
+            for (at, range) in order.into_iter().enumerate() {
+                let bytes = if at % 2 == 0 {
+                    reader.content().read_at(range.start, range.end - range.start).await.unwrap()
+                } else {
+                    reader.seek(SeekFrom::Start(range.start)).await.unwrap();
+                    let mut bytes = vec![0; (range.end - range.start) as usize];
+                    reader.read_exact(&mut bytes).await.unwrap();
+                    bytes.into()
+                };
+                assert!(bytes == bytes_at("a", &range));
+            }
+            assert!(far.requests() <= if whole_bytes == 0 { 4 } else { 1 });
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn six_hundred_columns_fetched_group_by_group_take_one_request() {
+    let far = Arc::new(Far::new(10));
+    let content = content(&far, 800 * KIB, ContentOptions::default());
+    for group in columns().chunks(12) {
+        let all = content.fetch(group).await.unwrap();
+        assert!(all.into_iter().eq(group.iter().map(|range| bytes_at("a", range))));
+    }
+    assert_eq!(far.requests(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_from_start_to_end_reads_ahead() {
+    let mut took = Vec::new();
+    for ahead_bytes in [0, ContentOptions::default().ahead_bytes] {
+        let far = Far { bytes_per_sec: Some(100 * MIB), ..Far::new(100) };
+        let far = Arc::new(far);
+        let options = ContentOptions { ahead_bytes, ..ContentOptions::default() };
+        let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
+        let begin = Instant::now();
+        let mut buffer = vec![0; 10_000];
+        let mut bytes = 0;
+        loop {
+            match reader.read(&mut buffer).await.unwrap() {
+                0 => break,
+                more => bytes += more as u64,
+            }
+        }
+        assert_eq!(bytes, 64 * MIB);
+        took.push(begin.elapsed());
+        let log = far.log();
+        assert!(log.is_disjoint());
+        assert_eq!(log.fetched_bytes(), 64 * MIB);
+        assert!(ahead_bytes == 0 || log.requests.len() <= 32, "{}", log.requests.len());
+    }
+    assert!(took[1] * 8 <= took[0], "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_here_and_there_reads_nothing_ahead() {
+    let far = Arc::new(Far::new(10));
+    let content = content(&far, 1 << 30, ContentOptions::default());
+    let mut rng = Rng::new(5);
+    for _ in 0..50 {
+        let at = rng.below((1 << 30) - 100);
+        assert_eq!(content.read_at(at, 100).await.unwrap(), bytes_at("a", &(at..at + 100)));
+    }
+    assert!(far.log().fetched_bytes() <= 52 * 256 * KIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_one_block_share_one_request() {
+    let far = Arc::new(Far::new(10));
+    let content = content(&far, 64 * MIB, ContentOptions::default());
+    let readers = (0..50_u64).map(|at| content.read_at(at * 100, 100));
+    for (at, bytes) in join_all(readers.collect::<Vec<_>>()).await.into_iter().enumerate() {
+        let start = at as u64 * 100;
+        assert_eq!(bytes.unwrap(), bytes_at("a", &(start..start + 100)));
+    }
+    let log = far.log();
+    assert!(log.is_disjoint());
+    assert_eq!(log.requests.iter().filter(|(_, range)| range.start == 0).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_survives_a_seek_until_there_is_no_room() {
+    let far = Arc::new(Far::new(10));
+    let options = ContentOptions { cache_bytes: MIB, ..ContentOptions::default() };
+    let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
+    let mut byte = [0];
+    for at in [0, 20 * MIB, 40 * MIB, 1, 20 * MIB + 1, 40 * MIB + 1] {
+        reader.seek(SeekFrom::Start(at)).await.unwrap();
+        reader.read_exact(&mut byte).await.unwrap();
+        assert_eq!(byte[..], bytes_at("a", &(at..at + 1)));
+    }
+    assert_eq!(far.requests(), 3);
+    for at in 0..4 {
+        reader.content().read_at((44 + 2 * at) * MIB, 1).await.unwrap();
+    }
+    assert_eq!(far.requests(), 7);
+    reader.content().read_at(0, 1).await.unwrap();
+    assert_eq!(far.requests(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ranges_that_are_known_are_merged_and_under_way_at_once() {
+    let far = Arc::new(Far::new(100));
+    let content = content(&far, 1 << 30, ContentOptions::default());
+    let near = |at: u64| (100 << 20) + at * 2000..(100 << 20) + at * 2000 + 1500;
+    let ranges: Vec<_> = (0..100).map(near).chain([3..9, (1 << 30) - 5..1 << 30]).collect();
+    let fetching = content.fetch(&ranges);
+    sleep(Duration::from_millis(101)).await;
+    assert_eq!(far.log().under_way(), 0);
+    assert_eq!(far.requests(), 3);
+    let begin = Instant::now();
+    let all = fetching.await.unwrap();
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    assert!(all.into_iter().eq(ranges.iter().map(|range| bytes_at("a", range))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_longer_than_the_cache_takes_one_round_trip() {
+    let far = Arc::new(Far::new(100));
+    let content = content(&far, 64 * MIB, ContentOptions::default());
+    let begin = Instant::now();
+    let bytes = content.read_at(MIB, 40 * MIB).await.unwrap();
+    assert!(bytes == bytes_at("a", &(MIB..41 * MIB)));
+    assert!(begin.elapsed() <= Duration::from_millis(101));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_failed_may_be_tried_again() {
+    let far = Arc::new(Far::new(10));
+    far.bad.lock().unwrap().push(70);
+    let mut reader = SeekableReader::of(content(&far, 64 * MIB, ContentOptions::default()));
+    let error = reader.content().read_at(0, 10).await.unwrap_err();
+    assert!(matches!(error, ReadError::Service(_)));
+    let error = reader.read_u8().await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot read a: the line is dead");
+    assert!(reader.content().fetch(&[60..80, 60..80]).await.is_err());
+    far.bad.lock().unwrap().clear();
+    assert_eq!([reader.read_u8().await.unwrap()], bytes_at("a", &(0..1))[..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_outside_is_refused_before_anything_is_read() {
+    let far = Arc::new(Far::new(10));
+    let mut reader = SeekableReader::of(content(&far, 64 * MIB, ContentOptions::default()));
+    let error = reader.content().fetch(&[0..10, MIB..64 * MIB + 1]).await.unwrap_err();
+    assert!(matches!(error, ReadError::Outside { .. }));
+    assert!(reader.content().read_at(u64::MAX, u64::MAX).await.unwrap().is_empty());
+    assert!(reader.seek(SeekFrom::End(-1 - 64 * MIB as i64)).await.is_err());
+    reader.seek(SeekFrom::Start(u64::MAX)).await.unwrap();
+    assert_eq!(reader.read(&mut [0; 8]).await.unwrap(), 0);
+    assert_eq!(far.requests(), 0);
+    assert_eq!(reader.seek(SeekFrom::End(-3)).await.unwrap(), 64 * MIB - 3);
+    let mut rest = Vec::new();
+    reader.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, bytes_at("a", &(64 * MIB - 3..64 * MIB)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_reader_stops_what_is_under_way() {
+    let far = Arc::new(Far::new(100));
+    let content = content(&far, 64 * MIB, ContentOptions::default());
+    let (reading, fetching) =
+        (content.read_at(0, 10), content.fetch(&[30 * MIB..34 * MIB, 34 * MIB..40 * MIB]));
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(far.log().under_way(), 3);
+    drop(content);
+    drop(fetching);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(far.log().under_way(), 1);
+    drop(reading);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(far.unanswered(), (0, 3));
+}
