@@ -9,7 +9,10 @@ use snap_core::{
         kind::ErrorKind,
         observe::Silent,
     },
-    format::{pack::Class, tree::Kind},
+    format::{
+        pack::Class,
+        tree::{Entry, Kind},
+    },
     ops::{
         absent::{self, Depth, Wanted},
         bundle::pack,
@@ -60,9 +63,15 @@ fn tree(store: &Store, id: CommitId) -> snap_core::base::id::TreeId {
     store.commit(&id).unwrap().tree
 }
 
+fn entry(store: &Store, id: CommitId, at: &str) -> Entry {
+    match path::resolve_path(store, tree(store, id), at.as_bytes()).unwrap() {
+        path::Found::Entry(entry) => entry,
+        found => panic!("{found:?}"),
+    }
+}
+
 fn blob(store: &Store, id: CommitId, at: &str) -> BlobId {
-    let found = path::resolve_path(store, tree(store, id), at.as_bytes()).unwrap();
-    match found.entry.unwrap().kind {
+    match entry(store, id, at).kind {
         Kind::File { id, .. } => id,
         kind => panic!("{kind:?}"),
     }
@@ -83,7 +92,7 @@ fn with_structure() -> (Scratch, Scratch, std::sync::Arc<Elsewhere>, CommitId) {
 fn all_structure_of_a_pack_is_announced_with_the_first_of_it() {
     let (from, id) = history();
     for n in 0..3000 {
-        from.write(&format!("many/{n:04}-{}", "x".repeat(200)), format!("{n}"));
+        from.write(&format!("{}/{n:04}-{}", n % 60, "x".repeat(200)), format!("{n}"));
     }
     let id = from.commit().id.unwrap_or(id);
     let (scratch, elsewhere) = stubs(&from, id);
@@ -131,7 +140,7 @@ fn walks_read_structure_only_and_each_part_of_it_once() {
                 changes += 1;
                 Ok(())
             };
-            let new = diff::New::Tree(new);
+            let new = diff::New::Tree(Some(new));
             let sides = (Some(old), &new);
             diff::run(repo.store(), sides, &diff::Options::default(), &Silent, &mut each).unwrap();
             assert!(changes >= 2);
@@ -161,6 +170,7 @@ fn contents_are_announced_before_the_first_is_read() {
 
     let (_, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
+    let data = set(of_class(repo.store(), Class::Data));
     let what = What::Folder { tree: tree(repo.store(), id), root: None };
     let options = export::Options { scratch: &scratch.path("."), ..export::Options::default() };
     export::run(repo.store(), &what, &mut std::io::sink(), &options, &Silent).unwrap();
@@ -170,6 +180,7 @@ fn contents_are_announced_before_the_first_is_read() {
 
     let (_, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
+    let data = set(of_class(repo.store(), Class::Data));
     let large = blob(repo.store(), id, "large");
     let outcome = cat::run(repo.store(), &large, &mut std::io::sink(), &Silent).unwrap();
     assert_eq!(outcome.bytes, 9 << 20);
@@ -228,8 +239,7 @@ fn what_is_absent_is_listed_and_suffices() {
     let folder = absent::find(store, &[folder], Depth::All, &Silent).unwrap();
     assert!(folder.len() >= 2 && folder.len() < rest.len(), "{} of {}", folder.len(), rest.len());
     folder.iter().for_each(|(pack, range)| put(store, &elsewhere, pack, range));
-    let entry = path::resolve_path(store, tree(store, id), b"b").unwrap().entry.unwrap();
-    let (what, target) = (What::Entry(Box::new(entry)), scratch.path("folder"));
+    let (what, target) = (What::Entry(Box::new(entry(store, id, "b"))), scratch.path("folder"));
     restore::run(store, &what, &target, &restore::Options::default(), &Silent).unwrap();
 
     all.iter().for_each(|(pack, range)| put(store, &elsewhere, pack, range));
@@ -308,7 +318,35 @@ fn a_place_out_of_reach_ends_a_restore_and_it_goes_on_later() {
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(elsewhere.reads().values().all(|reads| *reads == 1), "a frame is tried once");
     elsewhere.set(Mood::Well);
-    assert_restores(&repo, id, &from.source(), &target);
+    restore::run(store, &what, &target, &options, &Silent).unwrap();
+    assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("again"));
+}
+
+#[test]
+fn a_bundle_that_builds_on_what_lies_elsewhere_is_taken_without_it() {
+    let (from, id) = history();
+    from.write("b/deep/next", "next");
+    let next = from.commit().id.unwrap();
+    let bundle = packed(from.repo().store(), next, &[id]);
+    let (old, id) = (from, id);
+    for with in [false, true] {
+        let scratch = Scratch::new();
+        let (source, to) = (old.repo(), scratch.repo());
+        let packs = source.store().packs().into_iter().filter(|pack| {
+            let place = source.store().locate(&next.object()).unwrap().unwrap();
+            Some(*pack) != source.store().pack_id(place.pack)
+        });
+        let outlines: Vec<_> = packs.map(|pack| source.store().outline(&pack).unwrap()).collect();
+        to.store().add_stubs(&outlines).unwrap();
+        assert!(to.store().locate(&id.object()).unwrap().is_some());
+        let elsewhere = Elsewhere::of(source.store());
+        let to = if with { reaching(&scratch, &elsewhere) } else { scratch.repo() };
+        let outcome = taken(to.store(), &bundle).unwrap();
+        assert_eq!((outcome.commit, outcome.commits), (next, 1));
+        assert!(elsewhere.reads().values().sum::<usize>() <= 1, "the commit at most");
+        let reached = reaching(&scratch, &elsewhere);
+        assert_restores(&reached, next, &old.source(), &scratch.path("target"));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use snap_core::{
     repo::Repo,
     store::{Distant, Store, StoreError},
 };
-use snap_testkit::{bytes::Corpus, rng::Rng};
+use snap_testkit::rng::Rng;
 
 use crate::{
     bundle::{packed, taken},
