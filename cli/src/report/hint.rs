@@ -13,7 +13,7 @@ use snap_core::{
         path::PathInTreeError,
         undo::Direction,
     },
-    store::BundleError,
+    store::{BundleError, StoreError},
 };
 
 use crate::{
@@ -46,6 +46,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_commit))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
+        .or_else(|| error.downcast_ref().and_then(of_store))
         .or_else(|| error.downcast_ref().and_then(of_io))
 }
 
@@ -285,6 +286,15 @@ fn of_path(error: &PathInTreeError) -> Option<String> {
     }
 }
 
+fn of_store(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Absent { .. } => {
+            Some("it comes by itself when the remote that has it can be reached".to_owned())
+        }
+        _ => None,
+    }
+}
+
 fn of_restore(error: &RestoreError) -> Option<String> {
     let hint = match error {
         RestoreError::Differs { count: 1, .. } => {
@@ -293,6 +303,9 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
         RestoreError::Blocked { .. } => {
             "move what is in there away, or pass --overwrite --delete to remove it"
+        }
+        RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
+            "what is here was restored; run it again when the rest can be fetched"
         }
         RestoreError::Damaged { .. } => {
             "what could be restored was; `snap verify --data` tells what is damaged"
