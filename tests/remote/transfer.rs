@@ -101,7 +101,7 @@ impl Place {
 }
 
 /// What every service must let happen.
-fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
+pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
     let traffic = Arc::new(Traffic::default());
     let here = Place::new();
     for number in 0..300 {
