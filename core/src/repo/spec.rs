@@ -3,8 +3,8 @@
 //! | text               | meaning                                            |
 //! |--------------------|----------------------------------------------------|
 //! | `HEAD`, `latest`   | the commit that `HEAD` stands on                   |
-//! | `NAME`             | a branch, else a tag                               |
-//! | `heads/N`, `tags/N`| the one or the other; `refs/` may come before      |
+//! | `NAME`             | a branch, else a tag, else `REMOTE/BRANCH`         |
+//! | `heads/N`, `tags/N`, `remotes/N` | one of them; `refs/` may come before |
 //! | 4 to 64 hex digits | the commit whose id starts so                      |
 //! | `REV~N`, `REV~`    | N first parents back                               |
 //! | `REV^N`, `REV^`    | the N-th parent; `REV^0` is `REV`                  |
@@ -343,7 +343,11 @@ fn names(text: &str) -> Vec<RefName> {
     match text.split_once('/') {
         Some(("heads", name)) => RefName::branch(name).into_iter().collect(),
         Some(("tags", name)) => RefName::tag(name).into_iter().collect(),
-        _ => RefName::branch(text).into_iter().chain(RefName::tag(text)).collect(),
+        Some(("remotes", name)) => RefName::new(RefKind::Remote, name).into_iter().collect(),
+        _ => [RefKind::Branch, RefKind::Tag, RefKind::Remote]
+            .into_iter()
+            .filter_map(|kind| RefName::new(kind, text).ok())
+            .collect(),
     }
 }
 

@@ -1,0 +1,126 @@
+//! What a command has under way with services elsewhere: counted for all of
+//! them together, and given up when the user asks to stop.
+
+use std::{
+    future::Future,
+    ops::Range,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use snap_remote::service::{
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When, traffic::Traffic,
+};
+
+/// How soon Ctrl-C is noticed while a reply is awaited.
+const POLL: Duration = Duration::from_millis(50);
+
+type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
+
+/// Counters of one command.
+#[derive(Debug)]
+pub(crate) struct Network {
+    traffic: Arc<Traffic>,
+    in_flight: AtomicU64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Network {
+    /// Nothing was asked yet; `stop` is set by Ctrl-C.
+    pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
+        Self { traffic: Arc::default(), in_flight: AtomicU64::new(0), stop }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// Requests that are under way.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    async fn stopped(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// A service whose requests are counted while they are under way, and end at
+/// Ctrl-C.
+#[derive(Debug)]
+pub(super) struct Watched {
+    inner: Arc<dyn Service>,
+    network: Arc<Network>,
+}
+
+/// One request that is under way.
+struct Flight<'a>(&'a AtomicU64);
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Watched {
+    pub(super) fn new(inner: Arc<dyn Service>, network: Arc<Network>) -> Self {
+        Self { inner, network }
+    }
+
+    fn watch<'a, T: Send + 'a>(
+        &'a self,
+        operation: &'static str,
+        key: &'a str,
+        work: Reply<'a, T>,
+    ) -> Reply<'a, T> {
+        Box::pin(async move {
+            self.network.in_flight.fetch_add(1, Ordering::Relaxed);
+            let _flight = Flight(&self.network.in_flight);
+            tokio::select! {
+                biased;
+                () = self.network.stopped() => Err(ServiceError {
+                    operation,
+                    key: key.to_owned(),
+                    what: What::Other,
+                    message: "interrupted".to_owned(),
+                    retry_after: None,
+                }),
+                done = work => done,
+            }
+        })
+    }
+}
+
+impl Service for Watched {
+    fn read<'a>(&'a self, key: &'a str, range: Option<Range<u64>>) -> Reply<'a, Object> {
+        self.watch("read", key, self.inner.read(key, range))
+    }
+
+    fn write<'a>(&'a self, key: &'a str, bytes: Bytes, when: When) -> Reply<'a, Option<Version>> {
+        self.watch("write", key, self.inner.write(key, bytes, when))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Reply<'a, Vec<Listed>> {
+        self.watch("list", prefix, self.inner.list(prefix))
+    }
+
+    fn length<'a>(&'a self, key: &'a str) -> Reply<'a, Option<u64>> {
+        self.watch("stat", key, self.inner.length(key))
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()> {
+        self.watch("remove", key, self.inner.remove(key))
+    }
+
+    fn conditions(&self) -> Conditions {
+        self.inner.conditions()
+    }
+}
