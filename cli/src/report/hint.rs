@@ -325,6 +325,9 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Blocked { .. } => {
             "move what is in there away, or pass --overwrite --delete to remove it"
         }
+        RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
+            "what is here was restored; run it again when the rest can be fetched"
+        }
         RestoreError::Damaged { .. } => {
             "what could be restored was; `snap verify --data` tells what is damaged"
         }

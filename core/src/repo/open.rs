@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
         },
         refs::{RefError, Refs, temporary},
     },
-    store::{Store, StoreError},
+    store::{Distant, Store, StoreError},
 };
 
 /// Name of the store folder in a project.
@@ -125,6 +126,12 @@ impl Repo {
     #[must_use]
     pub fn with_config(self, config: Config) -> Self {
         Self { config, ..self }
+    }
+
+    /// With frames that are not here taken from `distant`.
+    #[must_use]
+    pub fn with_distant(self, distant: Arc<dyn Distant>) -> Self {
+        Self { store: self.store.with_distant(distant), ..self }
     }
 
     /// Opens the store in `dir` for a quick look: nothing is written, even if

@@ -27,7 +27,7 @@ use crate::{
         content::content_at,
         copy::{Frames, copy_pack},
         objects::actual_id,
-        pack_reader::PackFile,
+        pack_reader::{Home, PackFile},
         pack_writer::{Sealed, WRITEBACK_BYTES, publish},
         sweep,
         writer::Added,
@@ -150,7 +150,7 @@ impl<'s> Incoming<'s> {
         self.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
         let sealed =
             Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes: pack.file_bytes() };
-        self.own.add_sealed(&sealed);
+        self.own.add_sealed(&sealed, Home::Whole);
         self.own.merge_segments();
         self.packs.push(id);
         Ok(())
@@ -180,6 +180,16 @@ impl<'s> Incoming<'s> {
             None => self.target.locate(id),
             place => Ok(place),
         }
+    }
+
+    /// Whether what an object of the store refers to is to be looked at. What
+    /// lies elsewhere does so with all that it refers to, and is not fetched
+    /// to be told that.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    pub fn has_below(&self, place: &Place) -> Result<bool, StoreError> {
+        Ok(place.kind != ObjectKind::Blob && self.target.is_here(place)?)
     }
 
     /// An object from among what was received, else from the store.
@@ -250,7 +260,8 @@ impl<'s> Incoming<'s> {
             for object in &objects {
                 known += usize::from(self.target.locate(&object.id)?.is_some());
             }
-            if known == 0 {
+            // A pack of which a part was here is whole now.
+            if known == 0 || self.target.is_partial(id) {
                 self.move_pack(&pack, objects, &mut moved)?;
             } else if known < objects.len() {
                 mixed.push(pack);
@@ -283,12 +294,13 @@ impl<'s> Incoming<'s> {
         let (id, file_bytes) = (pack.id(), pack.file_bytes());
         let from = self.own.pack_path(&id);
         self.target.disk().sync_file(&from)?;
-        publish(self.target.disk(), &from, &self.target.pack_path(&id))?;
+        publish(self.target.disk(), &from, &self.target.layout().path(Home::Whole, &id))?;
         moved.objects += objects.len() as u64;
         moved.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
         moved.stored_bytes += file_bytes;
         moved.packs += 1;
-        self.target.add_sealed(&Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes });
+        let sealed = Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes };
+        self.target.add_sealed(&sealed, Home::Whole);
         Ok(())
     }
 }
