@@ -337,8 +337,17 @@ impl<'a> Revisions<'a> {
     }
 }
 
+/// What the revision at the start of `spec` may stand on, in the order in which
+/// that is tried: for those who have to fetch refs before they can resolve it.
+pub fn bases(spec: &[u8]) -> Vec<&str> {
+    let rev = spec.split(|byte| *byte == b':').next().unwrap_or_default();
+    let mut suffixes = Vec::new();
+    let first = std::str::from_utf8(rev).ok();
+    std::iter::successors(first, |rest| peel(rest, &mut suffixes)).collect()
+}
+
 /// The refs that a text may name, in order of preference.
-fn names(text: &str) -> Vec<RefName> {
+pub fn names(text: &str) -> Vec<RefName> {
     let text = text.strip_prefix("refs/").unwrap_or(text);
     match text.split_once('/') {
         Some(("heads", name)) => RefName::branch(name).into_iter().collect(),

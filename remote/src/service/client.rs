@@ -38,7 +38,8 @@ pub struct Policy {
     pub timeout: Duration,
     /// The least rate that a body is expected to move at, in bytes a second.
     pub least_rate: u64,
-    /// Requests under way at most.
+    /// Requests under way at most: as many as a plan of ranges may want, so
+    /// that 500 scattered ones take three round trips.
     pub requests: usize,
     /// Bytes a second at most, out and in.
     pub limits: (Option<u64>, Option<u64>),
@@ -52,7 +53,7 @@ impl Default for Policy {
             longest_pause: Duration::from_secs(20),
             timeout: Duration::from_secs(30),
             least_rate: 64 << 10,
-            requests: 32,
+            requests: 192,
             limits: (None, None),
         }
     }

@@ -53,6 +53,11 @@ impl Mirror {
         &self.store
     }
 
+    /// Its packs and objects, for good.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
     /// Whether an object is there, with all that it refers to.
     ///
     /// # Errors
