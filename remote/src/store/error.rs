@@ -7,7 +7,7 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 
-use crate::service::{ServiceError, What};
+use crate::service::ServiceError;
 
 /// Why a store elsewhere could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -126,11 +126,7 @@ impl RemoteError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Service(error) => match error.what {
-                What::NotFound | What::NoBucket => ErrorKind::NotFound,
-                What::Short => ErrorKind::Damaged,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Service(error) => error.what.kind(),
             Self::NoStore { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
             Self::Config { source, .. } => source.kind(),
             Self::Damaged { .. } | Self::Incomplete { .. } | Self::Pack { .. } => {
