@@ -97,6 +97,7 @@ impl Context {
         let _entered = runtime.enter();
         let (policy, traffic) = (self.policy(limits)?, Arc::clone(self.network().traffic()));
         let client = Client::new(self.service(&place)?, policy, traffic);
+        let client = client.at(&place.location.to_string());
         let (cache, scratch) = place.cache(self)?;
         let store = RemoteStore::new(client, place.location.to_string(), &cache);
         let store = store.map_err(|error| self.remote_error(error))?;

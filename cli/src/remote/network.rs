@@ -4,6 +4,7 @@
 use std::{
     future::Future,
     ops::Range,
+    path::Path,
     pin::Pin,
     sync::{
         Arc,
@@ -15,6 +16,7 @@ use std::{
 use bytes::Bytes;
 use snap_remote::service::{
     Conditions, Listed, Object, Service, ServiceError, Version, What, When, traffic::Traffic,
+    upload::Upload,
 };
 
 /// How soon Ctrl-C is noticed while a reply is awaited.
@@ -86,13 +88,9 @@ impl Watched {
             let _flight = Flight(&self.network.in_flight);
             tokio::select! {
                 biased;
-                () = self.network.stopped() => Err(ServiceError {
-                    operation,
-                    key: key.to_owned(),
-                    what: What::Other,
-                    message: "interrupted".to_owned(),
-                    retry_after: None,
-                }),
+                () = self.network.stopped() => {
+                    Err(ServiceError::new(operation, key, What::Stopped, String::new()))
+                }
                 done = work => done,
             }
         })
@@ -122,5 +120,22 @@ impl Service for Watched {
 
     fn conditions(&self) -> Conditions {
         self.inner.conditions()
+    }
+
+    fn write_file<'a>(&'a self, key: &'a str, path: &'a Path, length: u64) -> Reply<'a, ()> {
+        self.watch("write", key, self.inner.write_file(key, path, length))
+    }
+
+    fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
+        // Its parts end at Ctrl-C by themselves.
+        self.inner.upload(key)
+    }
+
+    fn peek<'a>(&'a self, prefix: &'a str, most: usize) -> Reply<'a, Vec<String>> {
+        self.watch("list", prefix, self.inner.peek(prefix, most))
+    }
+
+    fn remove_many<'a>(&'a self, keys: &'a [String]) -> Reply<'a, ()> {
+        self.watch("remove", keys.first().map_or("", String::as_str), self.inner.remove_many(keys))
     }
 }

@@ -146,11 +146,11 @@ impl RemoteError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Service(error) => kind_of(error.what),
+            Self::Service(error) => error.what.kind(),
             Self::Range { source: ReadError::Service(error), .. } => match error.what {
                 // The index knows of it, so it should be there.
                 What::NotFound => ErrorKind::Damaged,
-                what => kind_of(what),
+                what => what.kind(),
             },
             Self::Range { source: ReadError::Length { .. }, .. } => ErrorKind::Damaged,
             Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
@@ -169,15 +169,6 @@ impl RemoteError {
             Self::Io(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
         }
-    }
-}
-
-/// What a caller can do about a request that failed.
-fn kind_of(what: What) -> ErrorKind {
-    match what {
-        What::NotFound | What::NoBucket => ErrorKind::NotFound,
-        What::Short => ErrorKind::Damaged,
-        _ => ErrorKind::Unavailable,
     }
 }
 

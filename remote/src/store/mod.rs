@@ -70,6 +70,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError`] when `cache` cannot be used.
     pub fn new(client: Client, location: String, cache: &Path) -> Result<Self, RemoteError> {
+        let client = client.at(&location);
         Ok(Self { client, location, mirror: Mirror::open(cache)? })
     }
 

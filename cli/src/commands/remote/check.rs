@@ -84,6 +84,7 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> 
     let _entered = waiting.enter();
     let (policy, traffic) = (cx.policy(&LimitArgs::default())?, cx.network().traffic().clone());
     let client = Client::new(cx.service(&place)?, policy, traffic);
+    let client = client.at(&place.location.to_string());
     let mut trials = Trials { cx, out: cx.ui().plain_out(), done: Vec::new(), first: None };
     let found = waiting.block_on(trials.run(&client))?;
     if cx.cancelled() {
