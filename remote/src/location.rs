@@ -168,7 +168,7 @@ impl FromStr for Location {
         if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
             return form("has a password in it, for everybody to read");
         }
-        if authority.split_once(':').is_some_and(|(_, port)| !is_port(port)) {
+        if !has_plain_port(authority) {
             return form("has a port that is no number, or a password in it");
         }
         match scheme {
@@ -193,7 +193,7 @@ impl Location {
             None => (None, self.authority.as_str()),
         };
         let first = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
-        let is_plain = host.split_once(':').is_none_or(|(_, port)| is_port(port));
+        let is_plain = has_plain_port(host);
         let shown = if is_plain { host.to_owned() } else { first(host) };
         let authority = match user {
             Some(user) => format!("{}@{shown}", first(user)),
@@ -226,8 +226,11 @@ impl Location {
     }
 }
 
-fn is_port(text: &str) -> bool {
-    text.parse::<u16>().is_ok()
+/// Whether what follows the host is a port, or nothing.
+fn has_plain_port(authority: &str) -> bool {
+    // An address such as `[::1]` has colons of its own.
+    let host = authority.rsplit(['@', ']']).next().unwrap_or_default();
+    host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 impl fmt::Display for Location {
@@ -259,6 +262,7 @@ mod tests {
             "webdav://host:8080/dav",
             "webdavs://host",
             "sftp://ada@host:22/srv/snap",
+            "sftp://ada@[::1]:22/srv/snap",
             "file:///srv/a b",
             "memory://x",
         ] {

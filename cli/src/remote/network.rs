@@ -15,8 +15,8 @@ use std::{
 
 use bytes::Bytes;
 use snap_remote::service::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, traffic::Traffic,
-    upload::Upload,
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
+    traffic::Traffic,
 };
 
 /// How soon Ctrl-C is noticed while a reply is awaited.
