@@ -101,7 +101,6 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::RemoteExists { name, .. } => {
             return Some(format!("`snap remote remove {name}` takes it away; its files stay"));
         }
-        CliError::WhichBranch { .. } => "--ref names one",
         CliError::NoBranch => "`snap branch` lists the branches",
         CliError::Unfit { .. } => {
             "give the keys those rights; `pull`, `clone` and `ls` need to list and read only"
