@@ -19,6 +19,9 @@ use crate::{
 /// A frame: its pack, and where in it the frame starts.
 type Key = (PackId, u64);
 
+/// In place of a frame's start: all metadata of the pack.
+const METADATA: u64 = u64::MAX;
+
 /// Fetches frames.
 #[derive(Debug)]
 pub(super) struct Fetcher {
@@ -54,6 +57,16 @@ impl Fetcher {
         if !ranges.is_empty() {
             self.distant.will_need(&ranges);
         }
+    }
+
+    /// Whether all metadata of a pack is to be announced: the first time only.
+    pub(super) fn is_new(&self, pack: PackId) -> bool {
+        lock(&self.state).announced.insert((pack, METADATA))
+    }
+
+    /// Forgets what was announced: it did not come, and is said anew.
+    pub(super) fn forget(&self) {
+        lock(&self.state).announced.clear();
     }
 
     /// Waits until nobody else is at this frame.

@@ -182,6 +182,16 @@ impl<'s> Incoming<'s> {
         }
     }
 
+    /// Whether what an object of the store refers to is to be looked at. What
+    /// lies elsewhere does so with all that it refers to, and is not fetched
+    /// to be told that.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    pub fn has_below(&self, place: &Place) -> Result<bool, StoreError> {
+        Ok(place.kind != ObjectKind::Blob && self.target.is_here(place)?)
+    }
+
     /// An object from among what was received, else from the store.
     ///
     /// # Errors

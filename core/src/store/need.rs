@@ -43,20 +43,24 @@ impl Store {
         let mut ranges = Vec::new();
         for place in places {
             if seen.insert((place.pack, place.frame)) {
-                ranges.extend(self.to_fetch(place).unwrap_or_default());
+                ranges.extend(self.to_fetch(fetcher, place).unwrap_or_default());
             }
         }
         fetcher.announce(ranges);
     }
 
-    fn to_fetch(&self, place: &Place) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
+    fn to_fetch(
+        &self,
+        fetcher: &Fetcher,
+        place: &Place,
+    ) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
         if self.is_here(place)? {
             return Ok(Vec::new());
         }
         let pack = self.pack(place.pack)?;
         let frame = pack.frame(place.frame)?;
         match frame.class {
-            Class::Metadata => pack.metadata_to_fetch(frame),
+            Class::Metadata => pack.metadata_to_fetch(fetcher, frame),
             Class::Data => Ok(vec![(pack.id(), frame.range())]),
         }
     }

@@ -53,8 +53,6 @@ pub struct PackFile {
     home: Home,
     /// Frames of a partial pack that were found here, or put here.
     here: Vec<AtomicBool>,
-    /// Whether all its metadata was said to be needed.
-    announced: AtomicBool,
     /// Where the frames come from that are not in the file.
     fetcher: Option<Arc<Fetcher>>,
 }
@@ -107,7 +105,6 @@ impl PackFile {
             frames,
             home: Home::Whole,
             here: Vec::new(),
-            announced: AtomicBool::new(false),
             fetcher: None,
         })
     }
@@ -208,7 +205,7 @@ impl PackFile {
         stored: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         if frame.class == Class::Metadata {
-            fetcher.announce(self.metadata_to_fetch(frame)?);
+            fetcher.announce(self.metadata_to_fetch(fetcher, frame)?);
         }
         let _turn: Turn<'_> = fetcher.turn(self.id, frame.offset);
         // Whoever was at it before may have brought it.
@@ -216,7 +213,10 @@ impl PackFile {
             return Ok(());
         }
         let read = fetcher.distant.read(self.id, frame.range());
-        *stored = read.map_err(|source| StoreError::Distant { pack: self.id, source })?;
+        *stored = read.map_err(|source| {
+            fetcher.forget();
+            StoreError::Distant { pack: self.id, source }
+        })?;
         let is_whole = stored.len() == frame.stored_bytes as usize;
         if !is_whole || pack::checksum(stored) != frame.checksum {
             return Err(StoreError::Garbled { pack: self.id, offset_bytes: frame.offset });
@@ -271,9 +271,10 @@ impl PackFile {
     /// before it: it lies together and is needed together. Said once.
     pub(super) fn metadata_to_fetch(
         &self,
+        fetcher: &Fetcher,
         first: &Frame,
     ) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
-        if self.announced.swap(true, Ordering::Relaxed) {
+        if !fetcher.is_new(self.id) {
             return Ok(Vec::new());
         }
         let (before, from): (Vec<&Frame>, Vec<&Frame>) = self
