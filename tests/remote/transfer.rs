@@ -80,8 +80,7 @@ impl Place {
         remote: &mut RemoteStore,
         commit: CommitId,
     ) -> Result<push::Outcome, RemoteError> {
-        let update =
-            push::Update { name: main_branch(), commit, moves: push::Move::Forward };
+        let update = push::Update { name: main_branch(), commit, moves: push::Move::Forward };
         let options = push::Options { refs: vec![update], scratch: self.folder.path() };
         push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))?.all_moved()
     }

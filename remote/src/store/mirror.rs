@@ -53,7 +53,8 @@ impl Mirror {
         let store = Store::open(dir, disk, &Silent)?;
         let text = fs_err::read_to_string(dir.join(NAMES)).unwrap_or_default();
         let packs: HashSet<PackId> = store.packs().into_iter().collect();
-        let names = text.lines().filter_map(parse).filter(|(_, of)| of.iter().all(|id| packs.contains(id)));
+        let names =
+            text.lines().filter_map(parse).filter(|(_, of)| of.iter().all(|id| packs.contains(id)));
         Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names.collect()) })
     }
 

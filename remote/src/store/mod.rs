@@ -123,8 +123,7 @@ impl RemoteStore {
     /// [`RemoteError::Config`]; [`RemoteError::NotAStore`] when there is
     /// something else.
     pub async fn survey(&self) -> Result<Found, RemoteError> {
-        let (config, keys) =
-            futures::join!(self.client.find(CONFIG), self.client.peek("", PEEKED));
+        let (config, keys) = futures::join!(self.client.find(CONFIG), self.client.peek("", PEEKED));
         let found = self.check_config(config?)?;
         let keys = keys?;
         let is_ours = |key: &String| OURS.iter().any(|ours| key.starts_with(ours));

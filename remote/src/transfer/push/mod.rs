@@ -262,11 +262,7 @@ struct Push<'a> {
 }
 
 impl<'a> Push<'a> {
-    fn prepare(
-        &self,
-        remote: &mut RemoteStore,
-        eager: Eager,
-    ) -> Result<Prepared<'a>, RemoteError> {
+    fn prepare(&self, remote: &mut RemoteStore, eager: Eager) -> Result<Prepared<'a>, RemoteError> {
         let question = self.question(remote)?;
         let known = remote.mirror().store().packs();
         let (answers, early) = self.ask(remote, question, eager);
@@ -339,8 +335,7 @@ impl<'a> Push<'a> {
         question: Question,
         eager: Eager,
     ) -> Result<Early<'a>, RemoteError> {
-        let commits: Vec<CommitId> =
-            self.options.refs.iter().map(|update| update.commit).collect();
+        let commits: Vec<CommitId> = self.options.refs.iter().map(|update| update.commit).collect();
         let selection = self.select(remote, &commits)?;
         let packs = send::packs(&selection)?;
         let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
@@ -434,9 +429,8 @@ impl<'a> Push<'a> {
                 Found::Store => Ok(()),
             }
         };
-        let (created, sent) = self
-            .runtime
-            .block_on(async { futures::join!(create, sending.finish(self.observer)) });
+        let (created, sent) =
+            self.runtime.block_on(async { futures::join!(create, sending.finish(self.observer)) });
         created?;
         (outcome.packs, outcome.sent_bytes) = sent?;
         Ok(())
