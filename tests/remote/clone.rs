@@ -37,7 +37,7 @@ pub(super) fn restore(repo: &Repo, commit: CommitId, folder: &Path) -> Result<()
 /// Clones into `place`, which fetches from `remote` then.
 pub(super) fn clone_into(
     place: Place,
-    remote: &RemoteStore,
+    remote: &mut RemoteStore,
     part: Part,
 ) -> Result<(Place, clone::Outcome), RemoteError> {
     let Place { folder, repo, runtime } = place;
@@ -85,8 +85,8 @@ fn contract(service: &MakeService<'_>) {
     let (here, commits) = pushed(service);
     let traffic = Arc::new(Traffic::default());
     let there = Place::new();
-    let remote = there.remote(service(&traffic), Arc::clone(&traffic));
-    let (there, outcome) = clone_into(there, &remote, Part::default()).unwrap();
+    let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
+    let (there, outcome) = clone_into(there, &mut remote, Part::default()).unwrap();
     assert_eq!((outcome.commit, &outcome.default_branch), (commits[2], &main_branch()));
     assert_eq!(outcome.refs, [(main_branch(), commits[2])]);
     same_files(&here, &there);
@@ -99,9 +99,9 @@ fn contract(service: &MakeService<'_>) {
 
     // The last commit only, and only some paths of it.
     let there = Place::new();
-    let remote = there.remote(service(&traffic), Arc::clone(&traffic));
+    let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
     let part = Part { depth: Some(1), paths: vec![b"only".to_vec()] };
-    let (there, _) = clone_into(there, &remote, part).unwrap();
+    let (there, _) = clone_into(there, &mut remote, part).unwrap();
     let alone = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
     let wanted = |paths: &[&[u8]], commit: CommitId| Wanted {
         commit,
@@ -118,8 +118,8 @@ fn contract(service: &MakeService<'_>) {
     // What is needed comes, what was asked for comes, then everything.
     restore(&there.repo, commits[2], &there.folder.path().join("needed")).unwrap();
     let of = fetch::What::Of(wanted(&[], commits[1]), Depth::Commits(1));
-    let run = |what: &fetch::What| {
-        fetch::run(there.repo.store(), &remote, what, (there.runtime.handle(), &Silent)).unwrap()
+    let mut run = |what: &fetch::What| {
+        fetch::run(there.repo.store(), &mut remote, what, (there.runtime.handle(), &Silent)).unwrap()
     };
     assert!(run(&of).received_bytes > 5 << 20);
     assert_eq!(find(&there.repo, wanted(&[], commits[1])).unwrap(), []);
@@ -145,9 +145,9 @@ fn what_is_absent_comes_when_it_is_needed_and_nobody_is_asked_before() {
     let (_, commits) = pushed(&|traffic| bucket(&endpoint, &server, traffic));
     let traffic = Arc::new(Traffic::default());
     let there = Place::new();
-    let remote = there.remote(bucket(&endpoint, &server, &traffic), Arc::clone(&traffic));
+    let mut remote = there.remote(bucket(&endpoint, &server, &traffic), Arc::clone(&traffic));
     let part = Part { depth: Some(1), paths: vec![b"only".to_vec()] };
-    let (there, _) = clone_into(there, &remote, part).unwrap();
+    let (there, _) = clone_into(there, &mut remote, part).unwrap();
     let cache = there.folder.path().join("store/cache/remote");
     let location = format!("test://{}", proxy.endpoint());
     let waiting = Waiting::patiently(there.runtime.handle());
@@ -184,8 +184,8 @@ fn a_clone_of_ten_thousand_files_takes_ten_requests() {
     here.push(&mut here.remote(service(), Arc::clone(&traffic)), first).unwrap();
     proxy.take_counts();
     let there = Place::new();
-    let remote = there.remote(service(), Arc::clone(&traffic));
-    let (there, _) = clone_into(there, &remote, Part::default()).unwrap();
+    let mut remote = there.remote(service(), Arc::clone(&traffic));
+    let (there, _) = clone_into(there, &mut remote, Part::default()).unwrap();
     let counts = proxy.take_counts();
     assert!(counts.total <= 10, "{counts:?}");
     same_files(&here, &there);

@@ -81,7 +81,7 @@ fn a_bad_network_is_no_reason_to_end_up_with_less() {
     for rule in all {
         there.proxy.add(rule);
         let place = Place::new();
-        let came = place.pull(&there.remote(&place)).unwrap();
+        let came = place.pull(&mut there.remote(&place)).unwrap();
         assert_eq!(came.commit, there.commits[4]);
         assert_eq!(came.added.packs, 5);
         there.proxy.clear_rules();
@@ -94,8 +94,8 @@ fn a_bad_network_is_no_reason_to_end_up_with_less() {
     for rule in rules {
         there.proxy.add(rule);
         let place = Place::new();
-        let remote = there.remote(&place);
-        let (place, _) = clone_into(place, &remote, Part::default()).unwrap();
+        let mut remote = there.remote(&place);
+        let (place, _) = clone_into(place, &mut remote, Part::default()).unwrap();
         assert_eq!(place.repo.store().partial_packs(), []);
         there.proxy.clear_rules();
     }
@@ -117,21 +117,21 @@ fn a_bucket_that_lies_is_found_out_and_nothing_here_is_changed() {
         let name = key.split_once("/objects/").unwrap().1.to_owned();
         harm(&there.server, &key);
         let place = Place::new();
-        let error = place.pull(&there.remote(&place)).unwrap_err();
+        let error = place.pull(&mut there.remote(&place)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error:?}");
         let text = error.to_string();
         assert!(text.contains(&name) && text.contains("test://place"), "{what}: {text}");
         assert!(is_empty(&place), "{what}");
 
         let clone = Place::new();
-        let remote = there.remote(&clone);
+        let mut remote = there.remote(&clone);
         let packs = snap_remote::distant::RemotePacks::new(
             &remote,
             snap_remote::distant::Waiting::patiently(clone.runtime.handle()),
         );
         let Place { folder, repo, runtime } = clone;
         let repo = repo.with_distant(Arc::new(packs.clone()));
-        let from = snap_remote::transfer::clone::From { remote: &remote, packs: &packs };
+        let from = snap_remote::transfer::clone::From { remote: &mut remote, packs: &packs };
         let options = snap_remote::transfer::clone::Options::default();
         let cloned: Result<_, RemoteError> = snap_remote::transfer::clone::run(
             repo.store(),
@@ -147,7 +147,7 @@ fn a_bucket_that_lies_is_found_out_and_nothing_here_is_changed() {
 
         // Once it is right again, so is what is pulled.
         there.server.load(whole.clone());
-        assert_eq!(place.pull(&there.remote(&place)).unwrap().added.packs, 5);
+        assert_eq!(place.pull(&mut there.remote(&place)).unwrap().added.packs, 5);
     }
 }
 
@@ -174,15 +174,15 @@ fn what_an_interrupted_pull_received_is_not_fetched_again() {
     let options = pull::Options { name: main_branch(), level: 3, part: Part::default() };
     let early = StopsEarly::default();
     let runtime = place.runtime.handle();
-    let remote = there.remote(&place);
-    let stopped = pull::run(place.repo.store(), &remote, &options, (runtime, &early));
+    let mut remote = there.remote(&place);
+    let stopped = pull::run(place.repo.store(), &mut remote, &options, (runtime, &early));
     assert!(matches!(stopped, Err(RemoteError::Interrupted)), "{stopped:?}");
     assert!(is_empty(&place));
     let before = early.received.load(Ordering::Relaxed);
     assert!(before > 0);
     let total: u64 =
         there.packs().iter().map(|key| there.server.get(key).unwrap().len() as u64).sum();
-    let came = pull::run(place.repo.store(), &remote, &options, (runtime, &Silent)).unwrap();
+    let came = pull::run(place.repo.store(), &mut remote, &options, (runtime, &Silent)).unwrap();
     assert!(came.received_bytes + before <= total, "{} + {before} > {total}", came.received_bytes);
     assert!(came.received_bytes > 0);
     assert!(!place.repo.dir().join("cache/receiving").exists());
@@ -204,7 +204,7 @@ fn of_a_pack_of_which_little_is_missing_little_comes() {
     here.write_bytes("new", &Corpus::Random.make_seeded(900_000, 99));
     let pushed = here.commit();
     here.push(&mut here.remote(service(), Arc::clone(&traffic)), pushed).unwrap();
-    let came = there.pull(&there.remote(service(), Arc::clone(&traffic))).unwrap();
+    let came = there.pull(&mut there.remote(service(), Arc::clone(&traffic))).unwrap();
     assert!(came.received_bytes < 5 << 20, "{}", came.received_bytes);
     assert_eq!(came.commit, pushed);
     let tree = there.repo.store().commit(&pushed).unwrap().tree;

@@ -29,7 +29,7 @@ use snap_remote::{
         transport::Transport,
     },
     store::{RemoteError, RemoteStore},
-    transfer::{pull, push},
+    transfer::{partly::Part, pull, push},
 };
 use tokio::runtime::Runtime;
 
@@ -148,8 +148,9 @@ impl Place {
 
     pub fn pull(&self, remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
         let level = self.repo.config().compression.level;
+        let options = pull::Options { name: name.clone(), level, part: Part::default() };
         let outcome =
-            pull::run(self.repo.store(), remote, (name, level), (self.runtime.handle(), &Silent))?;
+            pull::run(self.repo.store(), remote, &options, (self.runtime.handle(), &Silent))?;
         let now = snap_core::base::time::Time::now();
         let change = Change { time: now, who: "ada", reason: "pull" };
         let old = self.repo.refs().read(name).unwrap();

@@ -85,7 +85,7 @@ impl Place {
         push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))?.all_moved()
     }
 
-    pub(super) fn pull(&self, remote: &RemoteStore) -> Result<pull::Outcome, RemoteError> {
+    pub(super) fn pull(&self, remote: &mut RemoteStore) -> Result<pull::Outcome, RemoteError> {
         let level = self.repo.config().compression.level;
         let outcome = pull::run(
             self.repo.store(),
@@ -117,14 +117,14 @@ fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
 
     let there = Place::new();
     let mut other = there.remote(service(&traffic), Arc::clone(&traffic));
-    let came = there.pull(&other).unwrap();
+    let came = there.pull(&mut other).unwrap();
     assert_eq!((came.commit, came.added.objects), (first, sent.objects));
 
     here.write("3/new", "something new");
     let second = here.commit();
     let sent = here.push(&mut remote, second).unwrap();
     assert!(sent.objects < 10, "{sent:?}");
-    assert_eq!(there.pull(&other).unwrap().added.objects, sent.objects);
+    assert_eq!(there.pull(&mut other).unwrap().added.objects, sent.objects);
 
     // Both go on: one wins, the other is told.
     here.write("3/new", "one way");
@@ -133,7 +133,7 @@ fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
     here.push(&mut remote, one).unwrap();
     let error = there.push(&mut other, another).unwrap_err();
     assert!(matches!(error, RemoteError::Behind { theirs, .. } if theirs == one), "{error}");
-    assert_eq!(there.pull(&other).unwrap().commit, one);
+    assert_eq!(there.pull(&mut other).unwrap().commit, one);
     let error = there.push(&mut other, another).unwrap_err();
     assert!(matches!(error, RemoteError::Diverged { theirs, .. } if theirs == one), "{error}");
 }
@@ -229,7 +229,7 @@ fn requests_are_few() {
     assert_eq!(counts.of(Kind::Put), 0);
     let there = Place::new();
     let other = there.remote(bucket(&proxy.endpoint(), &server, &traffic), traffic);
-    there.pull(&other).unwrap();
+    there.pull(&mut other).unwrap();
     let counts = proxy.take_counts();
     assert!(counts.total <= 10, "{counts:?}");
     assert!(Path::new(there.repo.dir()).exists());
