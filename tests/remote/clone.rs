@@ -119,7 +119,8 @@ fn contract(service: &MakeService<'_>) {
     restore(&there.repo, commits[2], &there.folder.path().join("needed")).unwrap();
     let of = fetch::What::Of(wanted(&[], commits[1]), Depth::Commits(1));
     let mut run = |what: &fetch::What| {
-        fetch::run(there.repo.store(), &mut remote, what, (there.runtime.handle(), &Silent)).unwrap()
+        fetch::run(there.repo.store(), &mut remote, what, (there.runtime.handle(), &Silent))
+            .unwrap()
     };
     assert!(run(&of).received_bytes > 5 << 20);
     assert_eq!(find(&there.repo, wanted(&[], commits[1])).unwrap(), []);

@@ -228,7 +228,7 @@ fn requests_are_few() {
     assert!(counts.total <= 2, "{counts:?}");
     assert_eq!(counts.of(Kind::Put), 0);
     let there = Place::new();
-    let other = there.remote(bucket(&proxy.endpoint(), &server, &traffic), traffic);
+    let mut other = there.remote(bucket(&proxy.endpoint(), &server, &traffic), traffic);
     there.pull(&mut other).unwrap();
     let counts = proxy.take_counts();
     assert!(counts.total <= 10, "{counts:?}");

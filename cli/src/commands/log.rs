@@ -64,9 +64,9 @@ same content goes, it was renamed, and is looked for under that name from there 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{PATHS}\n\n{EXAMPLES}"))]
 pub(crate) struct LogArgs {
-    /// Commit to start at: a branch, a tag, an id or `latest`
-    #[arg(default_value = "HEAD")]
-    rev: String,
+    /// Commit to start at: a branch, a tag, an id or `latest` (HEAD if not
+    /// given); also URL#REV, elsewhere
+    rev: Option<String>,
 
     /// Most commits to list
     #[arg(short = 'n', long = "max-count", value_name = "NUMBER", value_parser = at_least_one)]
@@ -77,7 +77,7 @@ pub(crate) struct LogArgs {
     oneline: bool,
 
     /// Start at all branches and tags
-    #[arg(long, conflicts_with = "rev")]
+    #[arg(long)]
     all: bool,
 
     /// Follow the first parent of each commit only
@@ -102,8 +102,12 @@ pub(crate) struct LogArgs {
 }
 
 pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
-    match cx.split_remote(args.rev.as_ref())? {
-        None => write_log(args, &cx.open_repo()?, args.rev.as_ref(), cx),
+    let rev = args.rev.as_deref().unwrap_or("HEAD");
+    match cx.split_remote(rev.as_ref())? {
+        None if args.all && args.rev.is_some() => {
+            Err(CliError::Usage("--all starts at all branches and tags, not at one commit"))
+        }
+        None => write_log(args, &cx.open_repo()?, rev.as_ref(), cx),
         Some(Split { remote, rev }) => {
             let specs = [rev.as_bytes()];
             // Behind each commit stands which refs are at it.

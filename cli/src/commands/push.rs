@@ -410,10 +410,13 @@ fn line(Moved { name, old, new, action, .. }: &Moved) -> String {
     format!("{short} -> {short}  {what}")
 }
 
+/// What takes less is not worth a word.
+const LEAST_SECONDS: f64 = 0.1;
+
 /// How long something took and how fast it was, where that says anything.
 pub(crate) fn pace(bytes: u64, took: Duration) -> String {
     let seconds = took.as_secs_f64();
-    if bytes == 0 || seconds <= 0.0 {
+    if bytes == 0 || seconds < LEAST_SECONDS {
         return String::new();
     }
     let rate = Size((bytes as f64 / seconds) as u64);

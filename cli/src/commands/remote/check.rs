@@ -90,7 +90,7 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> 
     let refused: Vec<_> = done.iter().filter(|trial| trial.can == Can::No).collect();
     let mut times = found.times;
     times.sort_unstable();
-    let millis = |time: &Duration| (time.as_secs_f64() * 1e4).round() / 10.0;
+    let millis = |time: &Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     if cx.ui().is_json() {
         out.json(&CheckJson {
             version: 1,
