@@ -83,6 +83,7 @@ fn of_remote<'a>(error: Link<'a>) -> Option<Link<'a>> {
     match error.downcast_ref()? {
         RemoteError::Service(inner) => Some(inner),
         RemoteError::Select(inner) => Some(&**inner),
+        RemoteError::Reach(inner) => Some(&**inner),
         RemoteError::Repo(inner) => Some(&**inner),
         RemoteError::Ref(inner) => Some(&**inner),
         RemoteError::Store(inner) => Some(&**inner),

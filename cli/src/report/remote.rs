@@ -57,7 +57,13 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         }
         RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
         RemoteError::Diverged { .. } => "`snap pull` shows what is there; --force gives it up",
-        RemoteError::Raced { .. } => "run it again",
+        RemoteError::Raced { .. } | RemoteError::Held { .. } => "run it again",
+        RemoteError::NotAStore { .. } => {
+            "name an empty folder or prefix of its own, such as s3://bucket/project"
+        }
+        RemoteError::Vanished { .. } => {
+            "run it again; if it stays so, push again from a store that is whole"
+        }
         RemoteError::Config { .. } => "a newer snap may be able to use it",
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
             "nothing here was changed; push it again from a store that is whole"
