@@ -195,6 +195,12 @@ fn of_repo(error: &RepoError) -> Option<String> {
 fn of_config(error: &ConfigError) -> Option<String> {
     let hint = match error {
         ConfigError::Newer { .. } => "a newer snap made this store; use that one or later",
+        ConfigError::Unknown { key, .. } | ConfigError::UnknownKey { key, .. }
+            if remote::is_secret(key) =>
+        {
+            "keys are no settings: `remote.NAME.credentials_file` or `…credentials_command` says \
+             where they are"
+        }
         ConfigError::Unknown { close, .. } | ConfigError::UnknownKey { close, .. }
             if !close.is_empty() =>
         {
@@ -202,12 +208,6 @@ fn of_config(error: &ConfigError) -> Option<String> {
         }
         ConfigError::Unknown { origin, .. } if matches!(**origin, Origin::Variable(_)) => {
             "`snap config list` names all settings"
-        }
-        ConfigError::Unknown { key, .. } | ConfigError::UnknownKey { key, .. }
-            if remote::is_secret(key) =>
-        {
-            "keys are no settings: `remote.NAME.credentials_file` or `…credentials_command` says \
-             where they are"
         }
         ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
         ConfigError::Misplaced { rule, .. } if rule.contains("user's") => {
