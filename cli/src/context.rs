@@ -28,11 +28,14 @@ use snap_core::{
     },
 };
 
+use tokio::runtime::Runtime;
+
 use crate::{
     args::Global,
     complete::Place,
     config::Settings,
-    env::Env,
+    env::{Env, RemoteEnv},
+    remote::{self, Network},
     report::{CliError, INTERRUPTED},
     stream::Stream,
     ui::{Progress, Ui, time},
@@ -48,6 +51,12 @@ pub(crate) struct Context {
     named: Named,
     now: Option<Time>,
     stop: Arc<AtomicBool>,
+    network: Arc<Network>,
+    /// Where the network is waited for, once it is.
+    runtime: OnceLock<Runtime>,
+    wants_stats: bool,
+    /// Whether a record has said what was asked of remotes.
+    in_record: AtomicBool,
     /// The bundle that is read, if one is.
     bundle: OnceLock<String>,
 }
@@ -90,7 +99,20 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
-        Ok(Self { ui, env, settings, store, named, now, stop, bundle: OnceLock::new() })
+        Ok(Self {
+            ui,
+            env,
+            settings,
+            store,
+            named,
+            now,
+            network: Arc::new(Network::new(stop.clone())),
+            stop,
+            runtime: OnceLock::new(),
+            wants_stats: global.stats,
+            in_record: AtomicBool::new(false),
+            bundle: OnceLock::new(),
+        })
     }
 
     /// How to talk.
@@ -101,6 +123,47 @@ impl Context {
     /// Folder for what need not survive the command.
     pub(crate) fn scratch(&self) -> &Path {
         &self.env.temp
+    }
+
+    /// Folder of the user for what can be had again.
+    pub(crate) fn cache_home(&self) -> Option<&Path> {
+        self.env.cache_home.as_deref()
+    }
+
+    /// What the environment says about remotes.
+    pub(crate) fn remote_env(&self) -> &RemoteEnv {
+        &self.env.remote
+    }
+
+    /// What is under way with remotes.
+    pub(crate) fn network(&self) -> &Arc<Network> {
+        &self.network
+    }
+
+    /// Where the network is waited for.
+    pub(crate) fn runtime(&self) -> Result<&Runtime, CliError> {
+        match self.runtime.get() {
+            Some(runtime) => Ok(runtime),
+            None => {
+                let runtime = remote::runtime()?;
+                Ok(self.runtime.get_or_init(|| runtime))
+            }
+        }
+    }
+
+    /// Whether `--stats` was given.
+    pub(crate) fn wants_stats(&self) -> bool {
+        self.wants_stats
+    }
+
+    /// A record says what was asked of remotes.
+    pub(crate) fn in_record(&self) {
+        self.in_record.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one does.
+    pub(crate) fn is_in_record(&self) -> bool {
+        self.in_record.load(Ordering::Relaxed)
     }
 
     /// The settings of the user and the environment, without those of a store.
@@ -164,13 +227,20 @@ impl Context {
     /// Opens the store at `dir`, with all settings that hold for it.
     pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
         let config = self.settings_of(dir)?.config()?;
-        let repo = Repo::open(dir, Disk::default(), &self.progress())?;
-        Ok(repo.with_config(config))
+        let repo = Repo::open(dir, Disk::default(), &self.progress())?.with_config(config);
+        if repo.store().partial_packs().is_empty() {
+            return Ok(repo);
+        }
+        // What is absent comes from the usual remote when it is needed.
+        match self.usual_distant(dir)? {
+            Some(distant) => Ok(repo.with_distant(distant)),
+            None => Ok(repo),
+        }
     }
 
     /// An observer that draws a bar and tells notes.
     pub(crate) fn progress(&self) -> Progress<'_> {
-        Progress::new(&self.ui, self.stop.clone())
+        Progress::new(&self.ui, self.stop.clone(), &self.network)
     }
 
     /// What comes from stdin, until Ctrl-C.
@@ -200,6 +270,7 @@ impl Context {
             ceilings: self.env.ceilings.clone(),
             home: self.env.home.clone(),
             now: self.now(),
+            settings: self.settings.clone(),
         }
     }
 

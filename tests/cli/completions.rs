@@ -57,6 +57,19 @@ fn revisions_are_refs_and_the_newest_ids() {
 }
 
 #[test]
+fn remotes_and_what_goes_there_are_named() {
+    let env = env();
+    env.snap(["remote", "add", "origin", "s3://bucket/a"]).succeeds();
+    env.snap(["remote", "add", "nas", "sftp://nas/srv"]).succeeds();
+    for command in [&["push"][..], &["pull"], &["remote", "check"], &["remote", "remove"]] {
+        assert_eq!(values(&env, &[command, &[""]].concat()), ["nas", "origin"], "{command:?}");
+    }
+    assert_eq!(told(&env, &["push", "o"])[1], "=origin\ts3://bucket/a");
+    assert_eq!(values(&env, &["push", "origin", ""]), ["feature/x", "main", "v1.0"]);
+    assert_eq!(values(&env, &["pull", "origin", "v"]), ["v1.0"]);
+}
+
+#[test]
 fn an_old_commit_is_found_by_the_start_of_its_id() {
     let mut env = TestEnv::in_memory();
     env.write("file", "x");

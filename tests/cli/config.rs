@@ -37,6 +37,11 @@ fn settings_are_listed_set_and_read() {
     commit.exclude_caches = false
     commit.gitignore = false
     ui.color = "auto"
+    price.currency = "USD"
+    price.writes = 0.005
+    price.reads = 0.0004
+    price.sent = 0.0
+    price.received = 0.09
     "#);
     env.snap(["config", "set", "commit.exclude", r#"["*.o"]"#]).succeeds();
     insta::assert_snapshot!(env.snap(["config", "get", "commit.author"]), @r"
@@ -79,6 +84,11 @@ fn the_origin_of_each_value_is_told() {
     commit.exclude_caches = false  # built-in
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
     ui.color = "always"  # --color
+    price.currency = "USD"  # built-in
+    price.writes = 0.005  # built-in
+    price.reads = 0.0004  # built-in
+    price.sent = 0.0  # built-in
+    price.received = 0.09  # built-in
     profile.home.labels.set = "home"  # [ROOT]/user.toml:10
     profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:34
     profile.home.paths = ["~/docs"]  # [ROOT]/user.toml:9

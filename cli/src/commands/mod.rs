@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod branch;
 pub(crate) mod cat;
+pub(crate) mod clone;
 pub(crate) mod commit;
 pub(crate) mod complete;
 pub(crate) mod completions;
@@ -10,13 +11,17 @@ pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod docs;
 pub(crate) mod export;
+pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod pack;
+pub(crate) mod pull;
+pub(crate) mod push;
 mod refs;
+pub(crate) mod remote;
 pub(crate) mod restore;
 pub(crate) mod show;
 pub(crate) mod stats;
@@ -50,6 +55,11 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Branch(args) => branch::run(args, cx),
         Command::Tag(args) => tag::run(args, cx),
         Command::Archive(args) => archive::run(args, cx),
+        Command::Push(args) => push::run(args, cx),
+        Command::Pull(args) => pull::run(args, cx),
+        Command::Clone(args) => clone::run(args, cx),
+        Command::Fetch(args) => fetch::run(args, cx),
+        Command::Remote(args) => remote::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),
         Command::Undo(args) => undo::run(args, cx),

@@ -116,6 +116,13 @@ impl Repo {
         Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: true }
     }
 
+    /// A store whose parts come from different places: one that lies elsewhere
+    /// and is read without a copy.
+    pub fn of_parts(store: Store, config: Config, refs: Refs) -> Self {
+        let (dir, disk) = (store.dir().to_owned(), store.disk().clone());
+        Self { store, config, refs, dir, disk, is_absent: false }
+    }
+
     /// Whether it is not made yet.
     pub fn is_absent(&self) -> bool {
         self.is_absent

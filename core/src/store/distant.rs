@@ -38,6 +38,12 @@ pub trait Distant: Debug + Send + Sync {
     /// Says what is going to be read, range by range and in the order of need,
     /// so that it can be under way. Returns at once.
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]);
+
+    /// Whether contents that were read are to be kept, as the structure always
+    /// is.
+    fn keeps_contents(&self) -> bool {
+        true
+    }
 }
 
 /// Why bytes from elsewhere could not be had.

@@ -221,8 +221,9 @@ impl PackFile {
         if !is_whole || pack::checksum(stored) != frame.checksum {
             return Err(StoreError::Garbled { pack: self.id, offset_bytes: frame.offset });
         }
+        let keeps = frame.class == Class::Metadata || fetcher.distant.keeps_contents();
         // Where it cannot be kept it is fetched again.
-        if fetcher.disk.fill(&self.path, frame.offset, stored).is_ok() {
+        if keeps && fetcher.disk.fill(&self.path, frame.offset, stored).is_ok() {
             self.mark_here(frame);
         }
         Ok(())

@@ -1,13 +1,18 @@
 //! Why a store elsewhere could not be used.
 
+use std::ops::Range;
+
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind},
-    ops::select::SelectError,
+    ops::{reach::ReachError, select::SelectError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
-    store::{BundleError, StoreError},
+    store::{BundleError, DistantError, StoreError},
 };
 
-use crate::service::{ServiceError, What};
+use crate::{
+    ranges::ReadError,
+    service::{ServiceError, What},
+};
 
 /// Why a store elsewhere could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +24,34 @@ pub enum RemoteError {
     /// There is nothing, where a store is needed.
     #[error("there is no store at {location}")]
     NoStore {
+        /// Where.
+        location: String,
+    },
+    /// There is something, and it is no store.
+    #[error("there is no store at {location}, but something else: {key}")]
+    NotAStore {
+        /// Where.
+        location: String,
+        /// One of the keys that are there.
+        key: String,
+    },
+    /// An object is in the listing, and cannot be found.
+    #[error("{key} at {location} is listed, but not there")]
+    Vanished {
+        /// Which.
+        key: String,
+        /// Where.
+        location: String,
+    },
+    /// Somebody else holds a ref, and does not let go of it.
+    #[error(
+        "{} `{}` at {location} is being moved by others all the time",
+        name.kind().noun(),
+        name.short()
+    )]
+    Held {
+        /// Which.
+        name: Box<RefName>,
         /// Where.
         location: String,
     },
@@ -77,12 +110,19 @@ pub enum RemoteError {
         theirs: CommitId,
     },
     /// Somebody moved a ref at the same time.
-    #[error("somebody else moved {} `{}` at {location} meanwhile", name.kind().noun(), name.short())]
+    #[error(
+        "somebody else moved {} `{}` at {location} meanwhile: {}",
+        name.kind().noun(),
+        name.short(),
+        stands(.theirs.as_ref())
+    )]
     Raced {
         /// Which.
         name: Box<RefName>,
         /// Where.
         location: String,
+        /// Where it stands now; `None` when it was deleted.
+        theirs: Option<CommitId>,
     },
     /// A pack there lacks what a commit there refers to.
     #[error("the store at {location} is not complete: {source}")]
@@ -90,8 +130,23 @@ pub enum RemoteError {
         /// Where.
         location: String,
         /// What is missing.
-        source: Box<snap_core::ops::reach::ReachError>,
+        source: Box<ReachError>,
     },
+    /// A part of a pack could not be read.
+    #[error("cannot read bytes {}..{} of {key} at {location}", range.start, range.end)]
+    Range {
+        /// Of which object.
+        key: String,
+        /// Which bytes.
+        range: Range<u64>,
+        /// Where.
+        location: String,
+        /// Why.
+        source: ReadError,
+    },
+    /// What a commit needs could not be found out.
+    #[error(transparent)]
+    Reach(Box<ReachError>),
     /// Packs could not be selected.
     #[error(transparent)]
     Select(Box<SelectError>),
@@ -122,21 +177,36 @@ pub enum RemoteError {
     Interrupted,
 }
 
+fn stands(theirs: Option<&CommitId>) -> String {
+    match theirs {
+        Some(commit) => format!("it stands at {commit:.12}"),
+        None => "it is not there".to_owned(),
+    }
+}
+
 impl RemoteError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Service(error) => match error.what {
-                What::NotFound | What::NoBucket => ErrorKind::NotFound,
-                What::Short => ErrorKind::Damaged,
-                _ => ErrorKind::Unavailable,
+            Self::Service(error) => error.what.kind(),
+            Self::Range { source: ReadError::Service(error), .. } => match error.what {
+                // The index knows of it, so it should be there.
+                What::NotFound => ErrorKind::Damaged,
+                what => what.kind(),
             },
+            Self::Range { source: ReadError::Length { .. }, .. } => ErrorKind::Damaged,
+            Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
+            Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
+            Self::NotAStore { .. } => ErrorKind::Invalid,
+            Self::Held { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => source.kind(),
-            Self::Damaged { .. } | Self::Incomplete { .. } | Self::Pack { .. } => {
-                ErrorKind::Damaged
-            }
+            Self::Damaged { .. }
+            | Self::Vanished { .. }
+            | Self::Incomplete { .. }
+            | Self::Pack { .. } => ErrorKind::Damaged,
             Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
+            Self::Reach(error) => error.kind(),
             Self::Select(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -144,6 +214,12 @@ impl RemoteError {
             Self::Io(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
         }
+    }
+}
+
+impl From<RemoteError> for DistantError {
+    fn from(error: RemoteError) -> Self {
+        Self { kind: error.kind(), source: Box::new(error) }
     }
 }
 
@@ -157,4 +233,4 @@ macro_rules! boxed {
     };
 }
 
-boxed!(Select: SelectError, Repo: RepoError, Ref: RefError, Store: StoreError);
+boxed!(Reach: ReachError, Select: SelectError, Repo: RepoError, Ref: RefError, Store: StoreError);

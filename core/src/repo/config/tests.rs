@@ -196,6 +196,8 @@ fn plain_text_becomes_what_a_setting_wants() {
     assert_eq!(of(Kind::List, "['a', \"b\"]").as_deref(), Some(r#"["a", "b"]"#));
     assert_eq!(of(Kind::List, "").as_deref(), Some("[]"));
     assert_eq!(of(Kind::Flag, "true").as_deref(), Some("true"));
+    assert_eq!(of(Kind::Amount, "0.0055").as_deref(), Some("0.0055"));
+    assert_eq!(of(Kind::Amount, "12").as_deref(), Some("12.0"));
     assert_eq!(of(Kind::CommandOrNone, "false").as_deref(), Some("false"));
     assert_eq!(of(Kind::CommandOrNone, "less -R").as_deref(), Some("\"less -R\""));
     for (kind, text) in [
@@ -203,6 +205,8 @@ fn plain_text_becomes_what_a_setting_wants() {
         (Kind::Number { min: 1, max: 19 }, "20"),
         (Kind::Number { min: 1, max: 19 }, "high"),
         (Kind::Choice(&["a", "b"]), "c"),
+        (Kind::Amount, "-1"),
+        (Kind::Amount, "nan"),
         (Kind::List, "[1]"),
     ] {
         assert_eq!(of(kind, text), None, "{text}");

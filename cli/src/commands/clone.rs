@@ -1,0 +1,338 @@
+//! `snap clone`: a store and a folder, made from a store elsewhere.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use snap_core::{
+    base::{id::CommitId, io::PathError, observe::Observer},
+    disk::Disk,
+    ops::restore::{self, Outcome as Restored, What},
+    repo::{
+        Config, Head, RefName, Repo,
+        config::{FILE, edit::Edit, key::KeyPath, layer::Whose},
+        open::{STORE_FOLDER, read_config_file, write_config},
+        ref_name::RefKind,
+    },
+};
+use snap_remote::{
+    store::RemoteError,
+    transfer::clone::{self, From, Options, Outcome},
+};
+
+use crate::{
+    commands::{pull::PartArgs, push, remote::option},
+    context::Context,
+    remote::{Connection, LimitArgs, Place, StatsJson, USUAL, tracking},
+    report::{CliError, Done},
+    ui::{size, size::Size, text},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  snap clone s3://bucket/project                    into ./project
+  snap clone s3://bucket/project work --ref v1.0    as it was at a tag
+  snap clone s3://bucket/project --option endpoint=https://minio.example
+  snap clone s3://bucket/huge --depth 1 --path src  the rest when it is needed
+  snap clone file:///mnt/usb/project . --no-restore";
+
+/// Make a store and a folder from a store elsewhere
+///
+/// DIR must be empty or not there yet. The store in it has all that is there, the
+/// remote is called `origin`, and the files of the last commit are restored while
+/// the rest still arrives. If it fails before the first commit is there, nothing
+/// is left of it; later, what has come is kept, and `snap fetch` brings the rest.
+/// With --depth or --path the rest is fetched when it is needed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CloneArgs {
+    /// Location to clone
+    url: String,
+
+    /// Folder to make; named as the end of the location if not given
+    dir: Option<PathBuf>,
+
+    /// Branch or tag to begin with; the default branch there if not given
+    #[arg(long = "ref", value_name = "NAME")]
+    name: Option<String>,
+
+    /// Option of the location; may be repeated
+    #[arg(short, long, value_name = "OPTION=VALUE", value_parser = option)]
+    option: Vec<(String, String)>,
+
+    /// Make the store only, without the files
+    #[arg(long)]
+    no_restore: bool,
+
+    #[command(flatten)]
+    part: PartArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<Done, CliError> {
+    let place = Place::of_url(&args.url, args.option.iter().cloned().collect())?;
+    let dir = dir(args, &place)?;
+    let mut made = Made::begin(&dir)?;
+    let start = Instant::now();
+    let cloned = clone(args, place, (&dir, &mut made), cx);
+    if made.is_kept && cloned.is_err() {
+        let shown = text::line(dir.as_os_str().as_encoded_bytes());
+        cx.ui().warning(format_args!(
+            "what has come is kept in {shown}; there, `snap fetch` brings the rest, and \
+             `snap restore latest` the files"
+        ));
+    }
+    let Cloned { connection, outcome, restored } = cloned?;
+    tell((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
+    Ok(match restored {
+        Some(restored) if restored.not_made > 0 => Done::Skipped,
+        _ => Done::Well,
+    })
+}
+
+/// What came of it.
+struct Cloned {
+    connection: Connection,
+    outcome: Outcome,
+    restored: Option<Restored>,
+}
+
+fn clone(
+    args: &CloneArgs,
+    place: Place,
+    (dir, made): (&Path, &mut Made),
+    cx: &Context,
+) -> Result<Cloned, CliError> {
+    let store = dir.join(STORE_FOLDER);
+    let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
+    Repo::init(&store, &Disk::default(), &config)?;
+    remember(&store, &place)?;
+    let mut connection = cx.connect(place.in_store(USUAL, &store), &args.limits)?;
+    let packs = connection.packs(cx)?;
+    let repo = cx.open_at(&store)?.with_distant(Arc::new(packs.clone()));
+    let names = match &args.name {
+        Some(text) => push::names(text)?.into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    let (progress, place) = (cx.progress(), connection.place.clone());
+    let Connection { store: remote, runtime, .. } = &mut connection;
+    let mut missing = None;
+    for name in names {
+        let options = Options { name, part: args.part.part() };
+        let mut restored = None;
+        let restore = |outcome: &Outcome| {
+            point(&repo, outcome, &place, cx)?;
+            // From here on it is worth keeping.
+            made.is_kept = true;
+            if !args.no_restore {
+                restored = Some(restore(&repo, outcome.commit, dir, &progress)?);
+            }
+            Ok::<_, CliError>(())
+        };
+        let from = From { remote, packs: &packs };
+        match clone::run(repo.store(), from, &options, restore, (runtime, &progress)) {
+            Ok(outcome) => {
+                drop(progress);
+                return Ok(Cloned { connection, outcome, restored });
+            }
+            Err(CliError::Remote(error)) if matches!(*error, RemoteError::NoRef { .. }) => {
+                missing.get_or_insert(*error);
+            }
+            Err(CliError::Remote(error)) => return Err(cx.remote_error(*error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(missing.map_or(CliError::NoBranch, CliError::from))
+}
+
+fn dir(args: &CloneArgs, place: &Place) -> Result<PathBuf, CliError> {
+    if let Some(dir) = &args.dir {
+        return Ok(dir.clone());
+    }
+    let location = &place.location;
+    let last = location.path.rsplit('/').find(|part| !part.is_empty());
+    let last = last.unwrap_or(&location.authority);
+    match last {
+        "" | "." | ".." => Err(CliError::Usage("the location gives no name: name a folder")),
+        last => Ok(PathBuf::from(last)),
+    }
+}
+
+/// What was made so far; taken away again unless it is kept.
+struct Made {
+    dir: PathBuf,
+    /// Whether the folder itself is new.
+    is_new: bool,
+    is_kept: bool,
+}
+
+impl Made {
+    fn begin(dir: &Path) -> Result<Self, CliError> {
+        let first = fs_err::read_dir(dir).map(|mut entries| entries.next());
+        let is_new = match first {
+            Ok(None) => false,
+            Ok(Some(_)) => return Err(CliError::NotEmpty { path: dir.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(CliError::NotEmpty { path: dir.to_owned() });
+            }
+            Err(error) => return Err(PathError::when("read", dir)(error).into()),
+        };
+        if is_new {
+            Disk::default().create_folders(dir)?;
+        }
+        Ok(Self { dir: dir.to_owned(), is_new, is_kept: false })
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        // What cannot be removed now can be later, by hand.
+        let _ = fs_err::remove_dir_all(self.dir.join(STORE_FOLDER));
+        if self.is_new {
+            let _ = fs_err::remove_dir(&self.dir);
+        }
+    }
+}
+
+/// Writes where the store came from into its settings.
+fn remember(store: &Path, place: &Place) -> Result<(), CliError> {
+    let (path, mut text) = (store.join(FILE), read_config_file(store)?.text);
+    let url = place.location.to_string();
+    let options = place.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    for (key, value) in std::iter::once(("url", url.as_str())).chain(options) {
+        let edit = Edit { text: &text, path: &path, whose: Whose::Store };
+        text = edit.set(&KeyPath::new(["remote", USUAL, key]), value)?;
+    }
+    write_config(store, &Disk::default(), &text).map_err(CliError::Settings)
+}
+
+/// Lets the store stand where the clone begins, on a branch or at a tag, and
+/// notes where all else stands.
+fn point(repo: &Repo, outcome: &Outcome, place: &Place, cx: &Context) -> Result<(), CliError> {
+    let Outcome { name, commit, .. } = outcome;
+    for (other, at) in &outcome.refs {
+        // One that moved on after the index was read comes with the next pull.
+        if repo.store().locate(&at.object())?.is_none() {
+            continue;
+        }
+        tracking::saw((place, repo), other, Some(*at), cx)?;
+        if other.kind() == RefKind::Tag && other != name {
+            make(repo, (other, *at), place, cx)?;
+        }
+    }
+    make(repo, (name, *commit), place, cx)?;
+    let head = repo.refs().head()?;
+    let new = match name.kind() {
+        RefKind::Branch => Head::Branch(name.clone()),
+        _ => Head::Detached(*commit),
+    };
+    if head != new {
+        let reason = reason(place);
+        cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&head, &new, change))?;
+    }
+    Ok(())
+}
+
+fn make(
+    repo: &Repo,
+    (name, at): (&RefName, CommitId),
+    place: &Place,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let reason = reason(place);
+    cx.with_change(repo.config(), &reason, |change| {
+        repo.refs().update(name, None, Some(at), change)
+    })?;
+    Ok(())
+}
+
+fn reason(place: &Place) -> String {
+    format!("clone: {}", place.location)
+}
+
+fn restore(
+    repo: &Repo,
+    commit: CommitId,
+    dir: &Path,
+    observer: &dyn Observer,
+) -> Result<Restored, CliError> {
+    let commit = repo.store().commit(&commit)?;
+    let what = What::Folder { tree: commit.tree, root: commit.root };
+    Ok(restore::run(repo.store(), &what, dir, &restore::Options::default(), observer)?)
+}
+
+#[derive(Serialize)]
+struct ClonedJson<'a> {
+    version: u32,
+    r#type: &'static str,
+    location: String,
+    folder: String,
+    name: &'a str,
+    kind: &'static str,
+    commit: String,
+    files_written: Option<u64>,
+    bytes_written: Option<u64>,
+    stats: StatsJson,
+}
+
+fn tell(
+    (dir, outcome): (&Path, &Outcome),
+    restored: Option<&Restored>,
+    (connection, took): (&Connection, Duration),
+    cx: &Context,
+) -> Result<(), CliError> {
+    let name = &outcome.name;
+    if cx.ui().is_json() {
+        let mut out = cx.ui().out();
+        out.json(&ClonedJson {
+            version: 1,
+            r#type: "cloned",
+            location: connection.place.location.to_string(),
+            folder: dir.to_string_lossy().into_owned(),
+            name: name.short(),
+            kind: name.kind().noun(),
+            commit: outcome.commit.to_string(),
+            files_written: restored.map(|restored| restored.files_written),
+            bytes_written: restored.map(|restored| restored.bytes_written),
+            stats: cx.stats(),
+        })?;
+        out.finish()?;
+    }
+    let shown = text::line(dir.as_os_str().as_encoded_bytes());
+    let ui = cx.ui();
+    let received = cx.network().traffic().counts().bytes_received;
+    ui.status(format_args!(
+        "Cloned {} into {shown}: received {}{}",
+        connection.place.location,
+        Size(received),
+        push::pace(received, took),
+    ));
+    if let Some(restored) = restored {
+        let files = size::count(restored.files_written, "file");
+        ui.status(format_args!("Restored {files}, {}", Size(restored.bytes_written)));
+        if restored.not_made > 0 {
+            let what = size::count(restored.not_made, "entry");
+            ui.warning(format_args!("left out {what} that could not be made"));
+        }
+        for (what, count) in &restored.not_applied {
+            let entries = size::count(*count, "entry");
+            ui.warning(format_args!("could not set the {what} of {entries}"));
+        }
+    }
+    let (short, commit) = (name.short(), outcome.commit);
+    match name.kind() {
+        RefKind::Branch => ui.status(format_args!("On branch {short} at {commit:.12}")),
+        _ => ui.status(format_args!("At tag {short}, {commit:.12}; on no branch")),
+    }
+    Ok(())
+}
