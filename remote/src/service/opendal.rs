@@ -200,6 +200,10 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
         ErrorKind::PermissionDenied => What::Denied,
         ErrorKind::RateLimited => What::Busy,
         ErrorKind::RangeNotSatisfied => What::Short,
+        // A whole answer, of a range that reaches beyond the end.
+        ErrorKind::Unexpected if !error.is_temporary() && text.contains("too little data") => {
+            What::Short
+        }
         ErrorKind::Unsupported => What::Unsupported,
         _ if error.is_temporary() => What::Temporary,
         _ => What::Other,
@@ -215,7 +219,6 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
 
 /// What is said at the end of OpenDAL's text, without the parts for developers.
 fn plain(text: &str) -> String {
-    let text = text.split(" context: {").next().unwrap_or(text);
     let after = text.split_once(" => ").map_or(text, |(_, after)| after);
     after.trim().chars().filter(|char| !char.is_control()).take(300).collect()
 }
