@@ -103,12 +103,18 @@ pub(crate) enum Commit {
 /// snap, with its store outside the data.
 #[derive(Debug)]
 pub(crate) struct SnapKeeper<'b> {
-    pub(crate) program: PathBuf,
-    pub(crate) at: At<'b>,
-    pub(crate) commit: Commit,
+    program: PathBuf,
+    at: At<'b>,
+    commit: Commit,
+    /// Where the last call has printed a file, and behind it what it has asked.
+    printed: RefCell<Option<PathBuf>>,
 }
 
-impl SnapKeeper<'_> {
+impl<'b> SnapKeeper<'b> {
+    pub(crate) fn new(program: &Path, at: At<'b>, commit: Commit) -> Self {
+        Self { program: program.to_owned(), at, commit, printed: RefCell::default() }
+    }
+
     /// A program, with all that snap needs to find the bucket and nothing else.
     fn call(&self, program: Call) -> Call {
         let own = [("HOME", "home"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", CACHE)];
@@ -192,7 +198,8 @@ impl Keeper for SnapKeeper<'_> {
     }
     fn cat(&self, path: &Path, into: &Path) -> Call {
         let place = format!("{}#main:{}", self.location(), path.display());
-        self.plain().args(["-q", "cat"]).arg(place).into_file(into)
+        self.printed.replace(Some(into.to_owned()));
+        self.plain().args(["-q", "--json", "--stats", "cat"]).arg(place).into_file(into)
     }
     fn keeps(&self) -> Options {
         // A clone has its store in the folder.
@@ -202,22 +209,23 @@ impl Keeper for SnapKeeper<'_> {
         self.at.bucket.forget(&self.at.prefix())
     }
     fn told(&self) -> Result<Option<u64>> {
-        let path = self.report();
-        if !path.exists() {
-            return Ok(None);
-        }
-        let report = fs::read_to_string(&path)?;
-        remove(&path)?;
-        let told = requests_told(&report);
-        told.map(Some).ok_or_else(|| format!("it does not say its requests: {report:?}").into())
+        let path = self.printed.take().unwrap_or_else(|| self.report());
+        let printed = fs::read(&path)?;
+        let (content, requests) = record_of(&printed)
+            .ok_or_else(|| format!("{} does not say what was asked", path.display()))?;
+        fs::write(&path, content)?;
+        Ok(Some(requests))
     }
 }
 
-/// Requests that a report in JSON speaks of, a document or one a line.
-fn requests_told(report: &str) -> Option<u64> {
-    let documents = serde_json::Deserializer::from_str(report).into_iter::<Value>();
-    let requests = |document: Value| document.get("stats")?.get("requests")?.as_u64();
-    documents.map_while(|document| document.ok()).filter_map(requests).last()
+/// What was printed before the last record, and the requests that this speaks
+/// of.
+fn record_of(printed: &[u8]) -> Option<(&[u8], u64)> {
+    const START: &[u8] = br#"{"version""#;
+    let start = printed.windows(START.len()).rposition(|bytes| bytes == START)?;
+    let (content, record) = printed.split_at(start);
+    let record: Value = serde_json::from_slice(record).ok()?;
+    Some((content, record.get("stats")?.get("requests")?.as_u64()?))
 }
 
 struct Restic<'b>(At<'b>);
@@ -368,10 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_from_the_last_document() {
-        let lines = "{\"a\": 1}\n{\"version\": 1, \"stats\": {\"requests\": 7}}\n";
-        assert_eq!(requests_told(lines), Some(7));
-        assert_eq!(requests_told(""), None);
-        assert_eq!(requests_told("{\"stats\": {}}"), None);
+    fn a_record_is_told_from_what_was_printed_before() {
+        let record = r#"{"version":1,"stats":{"requests":7}}"#;
+        let printed = format!("some text {{}}{record}\n");
+        assert_eq!(record_of(printed.as_bytes()), Some((&b"some text {}"[..], 7)));
+        assert_eq!(record_of(format!("{record}\n{record}").as_bytes()).unwrap().1, 7);
+        for none in ["", "text", r#"{"version":1}"#, r#"{"version":1,"stats":{"requests":7}"#] {
+            assert_eq!(record_of(none.as_bytes()), None, "{none}");
+        }
     }
 }

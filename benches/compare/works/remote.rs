@@ -76,7 +76,7 @@ impl<'g> Ground<'g> {
     fn snap(&self, name: &str, commit: Commit) -> Box<dyn Keeper + 'g> {
         let (bucket, data) = (self.bucket, self.data.to_owned());
         let at = At { bucket, data, home: self.home(name), prefix: Default::default() };
-        Box::new(SnapKeeper { program: self.bench.snap.to_owned(), at, commit })
+        Box::new(SnapKeeper::new(self.bench.snap, at, commit))
     }
 
     /// Saves everything once, as fast as it goes.
