@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Make snapshots", &["init", "commit", "status", "archive"]),
     ("Look at them", &["log", "show", "ls", "cat", "diff", "find", "stats"]),
     ("Get files back", &["restore", "undo"]),
-    ("Carry them elsewhere", &["pack", "unpack", "export"]),
+    ("Carry them elsewhere", &["push", "pull", "clone", "fetch", "remote", "pack", "unpack", "export"]),
     ("Keep order", &["branch", "tag", "verify", "config"]),
     ("Learn", &["help", "completions"]),
 ];
@@ -69,6 +69,10 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_enum, value_name = "WHEN", help_heading = "Global options")]
     pub(crate) color: Option<When>,
 
+    /// Tell what was asked of remotes: requests, bytes, retries
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) stats: bool,
+
     /// Print what is longer than the screen without a pager
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) no_pager: bool,
@@ -83,6 +87,7 @@ impl Global {
             quiet: false,
             verbose: false,
             color: None,
+            stats: false,
             no_pager: false,
         };
         let mut words = words.skip(1).take_while(|word| word != "--");
@@ -175,6 +180,10 @@ pub(crate) enum Command {
     Branch(commands::branch::BranchArgs),
     Tag(commands::tag::TagArgs),
     Archive(commands::archive::ArchiveArgs),
+    Push(commands::push::PushArgs),
+    Pull(commands::pull::PullArgs),
+    Clone(commands::clone::CloneArgs),
+    Remote(commands::remote::RemoteArgs),
     Pack(commands::pack::PackArgs),
     Unpack(commands::unpack::UnpackArgs),
     Undo(commands::undo::UndoArgs),

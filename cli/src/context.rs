@@ -32,7 +32,8 @@ use crate::{
     args::Global,
     complete::Place,
     config::Settings,
-    env::Env,
+    env::{Env, RemoteEnv},
+    remote::Network,
     report::{CliError, INTERRUPTED},
     stream::Stream,
     ui::{Progress, Ui, time},
@@ -48,6 +49,10 @@ pub(crate) struct Context {
     named: Named,
     now: Option<Time>,
     stop: Arc<AtomicBool>,
+    network: Arc<Network>,
+    wants_stats: bool,
+    /// Whether a record has said what was asked of remotes.
+    in_record: AtomicBool,
     /// The bundle that is read, if one is.
     bundle: OnceLock<String>,
 }
@@ -90,7 +95,19 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
-        Ok(Self { ui, env, settings, store, named, now, stop, bundle: OnceLock::new() })
+        Ok(Self {
+            ui,
+            env,
+            settings,
+            store,
+            named,
+            now,
+            network: Arc::new(Network::new(stop.clone())),
+            stop,
+            wants_stats: global.stats,
+            in_record: AtomicBool::new(false),
+            bundle: OnceLock::new(),
+        })
     }
 
     /// How to talk.
@@ -101,6 +118,36 @@ impl Context {
     /// Folder for what need not survive the command.
     pub(crate) fn scratch(&self) -> &Path {
         &self.env.temp
+    }
+
+    /// Folder of the user for what can be had again.
+    pub(crate) fn cache_home(&self) -> Option<&Path> {
+        self.env.cache_home.as_deref()
+    }
+
+    /// What the environment says about remotes.
+    pub(crate) fn remote_env(&self) -> &RemoteEnv {
+        &self.env.remote
+    }
+
+    /// What is under way with remotes.
+    pub(crate) fn network(&self) -> &Arc<Network> {
+        &self.network
+    }
+
+    /// Whether `--stats` was given.
+    pub(crate) fn wants_stats(&self) -> bool {
+        self.wants_stats
+    }
+
+    /// A record says what was asked of remotes.
+    pub(crate) fn in_record(&self) {
+        self.in_record.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one does.
+    pub(crate) fn is_in_record(&self) -> bool {
+        self.in_record.load(Ordering::Relaxed)
     }
 
     /// The settings of the user and the environment, without those of a store.
@@ -170,7 +217,7 @@ impl Context {
 
     /// An observer that draws a bar and tells notes.
     pub(crate) fn progress(&self) -> Progress<'_> {
-        Progress::new(&self.ui, self.stop.clone())
+        Progress::new(&self.ui, self.stop.clone(), &self.network)
     }
 
     /// What comes from stdin, until Ctrl-C.
@@ -200,6 +247,7 @@ impl Context {
             ceilings: self.env.ceilings.clone(),
             home: self.env.home.clone(),
             now: self.now(),
+            settings: self.settings.clone(),
         }
     }
 

@@ -20,6 +20,20 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("SNAP_CONFIG", "the user's file of settings; empty: there is none"),
     ("SNAP_AUTHOR", "who commits, unless --author says another"),
     ("SNAP_HOST", "name of the machine, unless --host says another"),
+    (
+        "SNAP_REMOTE_USER, SNAP_REMOTE_SECRET, SNAP_REMOTE_SESSION",
+        "account, key or password, and token for a time, of the remote that is asked",
+    ),
+    (
+        "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE and others",
+        "keys for `s3` remotes, as other tools take them; their files in ~/.aws count, too",
+    ),
+    (
+        "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION",
+        "service and region of `s3` remotes that have no such option",
+    ),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "file with the keys for `gs` remotes"),
+    ("AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY", "account and key for `azblob` remotes"),
     ("SNAP_SECTION_NAME", "the setting `section.name`, such as SNAP_COMPRESSION_LEVEL"),
     (
         "SNAP_PAGER, PAGER",
@@ -29,6 +43,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("SNAP_TIME", "the present, in RFC 3339; for tests and imports"),
     ("SNAP_HOOK", "set for hooks: a commit that one makes runs none"),
     ("XDG_CONFIG_HOME, HOME", "where the user's file is, and `~`"),
+    ("XDG_CACHE_HOME", "where is kept what is known of remotes; else `.cache` in HOME"),
     ("USER, LOGNAME", "who commits where nothing else says so"),
     ("LESS", "options of `less`; FRX if not set"),
     (
@@ -50,6 +65,10 @@ pub(crate) struct Env {
     pub(crate) config: Option<PathBuf>,
     /// `XDG_CONFIG_HOME`, else `.config` in the home folder
     pub(crate) config_home: Option<PathBuf>,
+    /// `XDG_CACHE_HOME`, else `.cache` in the home folder
+    pub(crate) cache_home: Option<PathBuf>,
+    /// What says how to reach remotes
+    pub(crate) remote: RemoteEnv,
     /// `HOME`
     pub(crate) home: Option<PathBuf>,
     /// `SNAP_TIME`
@@ -72,18 +91,60 @@ pub(crate) struct Env {
     pub(crate) is_dumb: bool,
 }
 
+/// What the environment says about remotes. Some of it is secret, so none of
+/// it is shown.
+#[derive(Default)]
+pub(crate) struct RemoteEnv {
+    /// `SNAP_REMOTE_USER`
+    pub(crate) user: Option<String>,
+    /// `SNAP_REMOTE_SECRET`
+    pub(crate) secret: Option<String>,
+    /// `SNAP_REMOTE_SESSION`
+    pub(crate) session: Option<String>,
+    /// `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL`
+    pub(crate) s3_endpoint: Option<String>,
+    /// `AWS_REGION`, else `AWS_DEFAULT_REGION`
+    pub(crate) s3_region: Option<String>,
+    /// `AZURE_STORAGE_ACCOUNT`
+    pub(crate) azure_account: Option<String>,
+    /// `AZURE_STORAGE_KEY`
+    pub(crate) azure_key: Option<String>,
+}
+
+impl std::fmt::Debug for RemoteEnv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RemoteEnv")
+    }
+}
+
+impl RemoteEnv {
+    fn read() -> Self {
+        Self {
+            user: text("SNAP_REMOTE_USER"),
+            secret: text("SNAP_REMOTE_SECRET"),
+            session: text("SNAP_REMOTE_SESSION"),
+            s3_endpoint: text("AWS_ENDPOINT_URL_S3").or_else(|| text("AWS_ENDPOINT_URL")),
+            s3_region: text("AWS_REGION").or_else(|| text("AWS_DEFAULT_REGION")),
+            azure_account: text("AZURE_STORAGE_ACCOUNT"),
+            azure_key: text("AZURE_STORAGE_KEY"),
+        }
+    }
+}
+
 impl Env {
     /// Reads all of them.
     pub(crate) fn read() -> Self {
         // What is not absolute is to be ignored, says the XDG specification.
         let folder = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = folder("HOME");
-        let below_home = || home.as_deref().map(|home: &Path| home.join(".config"));
+        let below_home = |name| home.as_deref().map(|home: &Path| home.join(name));
         Self {
             store: var("SNAP_STORE").map(PathBuf::from),
             ceilings: var("SNAP_CEILING_DIRECTORIES").map(split).unwrap_or_default(),
             config: env::var_os("SNAP_CONFIG").map(PathBuf::from),
-            config_home: folder("XDG_CONFIG_HOME").or_else(below_home),
+            config_home: folder("XDG_CONFIG_HOME").or_else(|| below_home(".config")),
+            cache_home: folder("XDG_CACHE_HOME").or_else(|| below_home(".cache")),
+            remote: RemoteEnv::read(),
             time: text("SNAP_TIME"),
             temp: env::temp_dir(),
             user: text("USER").or_else(|| text("LOGNAME")),

@@ -7,6 +7,7 @@ mod config;
 mod context;
 mod env;
 mod reference;
+mod remote;
 mod report;
 mod snapshot;
 mod stream;
@@ -31,7 +32,9 @@ fn main() -> ExitCode {
         Ok(context) => context,
         Err(error) => return report::failure(&error, None, &ui(&args.global)),
     };
-    match commands::run(&args.command, &context) {
+    let ran = commands::run(&args.command, &context);
+    context.tell_stats();
+    match ran {
         Ok(done) => report::done(done),
         Err(error) => {
             let advice = snapshot::advice(&error, &context, std::env::args_os());

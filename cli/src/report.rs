@@ -5,8 +5,9 @@
 
 mod causes;
 mod hint;
+mod remote;
 
-use std::{io, process::ExitCode};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
@@ -20,6 +21,7 @@ use snap_core::{
     },
     store::{BundleError, StoreError},
 };
+use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
 
 use self::causes::causes;
 use crate::{stream::Interrupted, ui::Ui};
@@ -175,6 +177,51 @@ pub(crate) enum CliError {
     /// An archive that could not be written.
     #[error("cannot export to {file}")]
     ExportTo { file: String, source: io::Error },
+    /// A remote that there is not.
+    #[error("there is no remote `{name}`")]
+    NoRemote { name: String, known: Vec<String> },
+    /// A remote is needed, and there is none.
+    #[error("there is no remote")]
+    NoRemotes,
+    /// A remote is needed, and none of several is the usual one.
+    #[error("which remote? there is `{}`", known.join("`, `"))]
+    WhichRemote { known: Vec<String> },
+    /// A remote that is there already.
+    #[error("there is a remote `{name}` already: {url}")]
+    RemoteExists { name: String, url: String },
+    /// What cannot be the name of a remote.
+    #[error("`{name}` cannot be the name of a remote: {why}")]
+    RemoteName { name: String, why: &'static str },
+    /// A branch is to be cloned, and none of several is the usual one.
+    #[error("which branch? there is `{}`", known.join("`, `"))]
+    WhichBranch { known: Vec<String> },
+    /// A ref has to be named.
+    #[error("HEAD is on no branch: name what is meant")]
+    NoBranch,
+    /// Only part of what a remote must do works.
+    #[error("{location} cannot be used as it is: {what}")]
+    Unfit { location: String, what: String },
+    /// A file with keys that others may read.
+    #[error("the keys in {} are not used: {why}", path.display())]
+    CredentialsFile { path: PathBuf, why: String },
+    /// A command for keys that has none to give.
+    #[error("the command for the keys of {remote} failed: {why}")]
+    CredentialsCommand { remote: String, why: String },
+    /// A branch here and the one there have both gone on.
+    #[error("{noun} `{name}` here and at {remote} have gone different ways")]
+    Diverged { noun: &'static str, name: String, remote: String },
+    /// A folder to clone into that is not empty.
+    #[error("{} is not an empty folder", path.display())]
+    NotEmpty { path: PathBuf },
+    /// Nothing can wait for the network.
+    #[error("cannot start threads for the network")]
+    Runtime { source: io::Error },
+    /// A store elsewhere could not be used.
+    #[error(transparent)]
+    Remote(Box<RemoteError>),
+    /// A service could not be set up.
+    #[error(transparent)]
+    OpenRemote(Box<OpenError>),
     /// A file of the user that could not be written.
     #[error(transparent)]
     File(#[from] PathError),
@@ -219,6 +266,24 @@ pub(crate) enum CliError {
     Undo(#[from] UndoError),
     #[error(transparent)]
     Diff(#[from] DiffError),
+}
+
+impl From<RemoteError> for CliError {
+    fn from(error: RemoteError) -> Self {
+        Self::Remote(Box::new(error))
+    }
+}
+
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        Self::OpenRemote(Box::new(error))
+    }
+}
+
+impl From<LocationError> for CliError {
+    fn from(error: LocationError) -> Self {
+        OpenError::from(error).into()
+    }
 }
 
 impl CliError {
@@ -268,7 +333,17 @@ impl CliError {
                     kind => kind,
                 }
             }
-            Self::NoBundle { .. } => ErrorKind::NotFound,
+            Self::NoBundle { .. } | Self::NoRemote { .. } | Self::NoRemotes => ErrorKind::NotFound,
+            Self::WhichRemote { .. } | Self::WhichBranch { .. } | Self::RemoteName { .. } | Self::NoBranch => {
+                ErrorKind::Invalid
+            }
+            Self::RemoteExists { .. } | Self::Diverged { .. } | Self::NotEmpty { .. } => {
+                ErrorKind::Exists
+            }
+            Self::Unfit { .. } | Self::CredentialsFile { .. } => ErrorKind::Denied,
+            Self::CredentialsCommand { .. } | Self::Runtime { .. } => ErrorKind::Unavailable,
+            Self::Remote(error) => error.kind(),
+            Self::OpenRemote(_) => ErrorKind::Invalid,
             Self::NotForward { .. } => ErrorKind::Exists,
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),

@@ -10,10 +10,14 @@
 //! | [`service`] | objects by key in a bucket, a share, a folder |
 //! | [`ranges`] | planned, merged, eager reads of ranges, and a seekable reader |
 //! | [`store`] | a store elsewhere: its index, its refs, what is known of it |
+//! | [`distant`] | frames of packs elsewhere, for a store that threads read |
 //! | [`transfer`] | push, pull, clone |
+//! | [`reading`] | a store elsewhere read without a copy of it |
 
+pub mod distant;
 pub mod location;
 pub mod ranges;
+pub mod reading;
 pub mod service;
 pub mod store;
 pub mod transfer;

@@ -156,7 +156,7 @@ impl FromStr for Location {
             },
         };
         let form = |problem| {
-            let location = location.without_password().to_string();
+            let location = location.without_secrets().to_string();
             Err(LocationError::Form { location, problem })
         };
         if text.len() > LOCATION_BYTES {
@@ -165,8 +165,11 @@ impl FromStr for Location {
         if text.chars().any(char::is_control) || text.contains(['?', '#']) {
             return form("has characters that do not belong there; options go behind `--option`");
         }
-        if authority.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
             return form("has a password in it, for everybody to read");
+        }
+        if !has_plain_port(authority) {
+            return form("has a port that is no number, or a password in it");
         }
         match scheme {
             Scheme::File if !location.path.starts_with('/') => form("needs a full path: file:///…"),
@@ -182,14 +185,24 @@ impl FromStr for Location {
 }
 
 impl Location {
-    fn without_password(&self) -> Self {
-        let authority = match self.authority.split_once('@') {
-            Some((user, host)) => {
-                format!("{}@{host}", user.split(':').next().unwrap_or_default())
-            }
-            None => self.authority.clone(),
+    /// What may be shown of it when it is wrong: without what may be a
+    /// password or a key.
+    fn without_secrets(&self) -> Self {
+        let (user, host) = match self.authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, self.authority.as_str()),
         };
-        Self { authority, ..self.clone() }
+        let first = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
+        let is_plain = has_plain_port(host);
+        let shown = if is_plain { host.to_owned() } else { first(host) };
+        let authority = match user {
+            Some(user) => format!("{}@{shown}", first(user)),
+            None => shown,
+        };
+        // A part of the password, if that had a slash.
+        let path = if is_plain { self.path.as_str() } else { "" };
+        let path = path.split(['?', '#']).next().unwrap_or_default().to_owned();
+        Self { authority, path, ..self.clone() }
     }
 
     /// Checks options that go with it.
@@ -211,6 +224,13 @@ impl Location {
         }
         Ok(())
     }
+}
+
+/// Whether what follows the host is a port, or nothing.
+fn has_plain_port(authority: &str) -> bool {
+    // An address such as `[::1]` has colons of its own.
+    let host = authority.rsplit(['@', ']']).next().unwrap_or_default();
+    host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
 }
 
 impl fmt::Display for Location {
@@ -242,6 +262,7 @@ mod tests {
             "webdav://host:8080/dav",
             "webdavs://host",
             "sftp://ada@host:22/srv/snap",
+            "sftp://ada@[::1]:22/srv/snap",
             "file:///srv/a b",
             "memory://x",
         ] {
@@ -259,6 +280,10 @@ mod tests {
         }
         let secret = parsed("sftp://ada:geheim@host/x").unwrap_err().to_string();
         assert!(!secret.contains("geheim") && secret.contains("ada@host"), "{secret}");
+        for text in ["sftp://a:ge@heim@h/x", "sftp://a:ge/heim@h/x", "azblob://c/x?sig=geheim"] {
+            let shown = parsed(text).unwrap_err().to_string();
+            assert!(!shown.contains("heim"), "{shown}");
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ use snap_testkit::bytes::Corpus;
 
 use crate::{
     bundle::{history, packed, taken},
+    elsewhere,
     scratch::{Scratch, check, copy, on_branch, open, open_gated, options, refs, temporary},
 };
 
@@ -235,6 +236,15 @@ fn unpacking_survives_each_step_failing() {
     to.write("large", Corpus::Random.make(3 << 20));
     to.commit();
     fail_each_step(&to, &act, &every);
+}
+
+#[test]
+fn filling_partial_packs_survives_each_step_failing() {
+    let (from, commits) = history();
+    let to = Scratch::new();
+    to.write("own", "own");
+    to.commit();
+    fail_each_step(&to, &|repo| elsewhere::pull(&from, commits[2], repo), &every);
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ahead;
 mod bundle;
 mod bundle_hostile;
 mod concurrency;
 mod crafted;
 mod damage;
 mod diff;
+mod elsewhere;
 mod export;
 mod faults;
 mod fuzz_replay;
@@ -16,6 +18,7 @@ mod golden_store;
 mod hostile;
 mod hostile_packs;
 mod layers;
+mod partial;
 mod past;
 mod power_cut;
 mod restore;

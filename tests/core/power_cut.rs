@@ -24,7 +24,10 @@ use snap_core::{
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
-use crate::scratch::{Scratch, check, on_branch, open_gated, options, refs, temporary};
+use crate::{
+    bundle, elsewhere,
+    scratch::{Scratch, check, on_branch, open_gated, options, refs, temporary},
+};
 
 /// What becomes of something that was not synced.
 #[derive(Clone, Copy, Debug)]
@@ -252,6 +255,37 @@ fn merging_packs_survives_a_power_cut_at_each_step() {
         assert!(outcome.merged >= 8);
         Ok(())
     });
+}
+
+#[test]
+fn packs_that_become_whole_survive_a_power_cut_at_each_step() {
+    let (from, commits) = bundle::history();
+    let to = Scratch::new();
+    to.write("own", "own");
+    to.commit();
+    cut_each_step(&to, &|repo| elsewhere::pull(&from, commits[2], repo));
+}
+
+#[test]
+fn a_stub_that_was_acknowledged_survives_a_power_cut() {
+    let (from, commits) = bundle::history();
+    let (scratch, cuts) = (Scratch::new(), temporary());
+    let recorder = Recorder::new(&scratch.store(), cuts.path());
+    let repo = open_gated(&scratch.store(), Arc::clone(&recorder) as Arc<dyn Gate>);
+    elsewhere::stub(from.repo().store(), &repo, commits[2]);
+    let made = recorder.finish();
+    let packs = from.repo().store().packs();
+    for (number, (told, dir)) in made.iter().enumerate() {
+        let repo = Repo::open(dir, Disk::default(), &Silent).unwrap();
+        assert_eq!(repo.store().unreadable_packs().len(), 0, "{told}");
+        if number >= made.len() - WAYS.len() {
+            assert_eq!(repo.store().partial_packs(), packs, "{told}");
+        }
+        // A ref stands for what is known, be it elsewhere.
+        for (name, id) in refs(&repo) {
+            assert!(repo.store().locate(&id.object()).unwrap().is_some(), "{told}: {name}");
+        }
+    }
 }
 
 #[test]

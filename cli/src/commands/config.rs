@@ -20,6 +20,7 @@ use snap_core::{
         open::{read_config_file, write_config},
     },
 };
+use snap_remote::location::Location;
 
 use crate::{
     config::{Settings, user_file},
@@ -138,7 +139,7 @@ impl From<bool> for Show {
 }
 
 /// Whose file is changed.
-fn whose(user: bool) -> Whose {
+pub(crate) fn whose(user: bool) -> Whose {
     if user { Whose::User } else { Whose::Store }
 }
 
@@ -204,6 +205,7 @@ fn json(value: &Value) -> serde_json::Value {
     match value {
         Value::Flag(flag) => (*flag).into(),
         Value::Number(number) => (*number).into(),
+        Value::Amount(millionths) => (*millionths as f64 / 1e6).into(),
         Value::Text(text) => text.as_str().into(),
         Value::List(items) => items.as_slice().into(),
     }
@@ -280,16 +282,17 @@ fn get(path: &KeyPath, show: Show, cx: &Context) -> Result<(), CliError> {
 }
 
 /// A file that is to be changed, with what it says.
-struct Target {
-    path: PathBuf,
-    text: String,
+pub(crate) struct Target {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
     whose: Whose,
     /// The store whose file it is.
     store: Option<PathBuf>,
 }
 
 impl Target {
-    fn find(whose: Whose, cx: &Context) -> Result<Self, CliError> {
+    /// Reads it.
+    pub(crate) fn find(whose: Whose, cx: &Context) -> Result<Self, CliError> {
         match whose {
             Whose::User => {
                 let path = cx.settings().user_path().ok_or(CliError::NoUserFile)?.to_owned();
@@ -305,11 +308,13 @@ impl Target {
         }
     }
 
-    fn edit(&self) -> Edit<'_> {
+    /// To be changed.
+    pub(crate) fn edit(&self) -> Edit<'_> {
         Edit { text: &self.text, path: &self.path, whose: self.whose }
     }
 
-    fn write(&self, text: &str) -> Result<(), CliError> {
+    /// Writes it anew, with this text.
+    pub(crate) fn write(&self, text: &str) -> Result<(), CliError> {
         match &self.store {
             None => user_file::write(&self.path, text),
             Some(store) => write_config(store, &Disk::default(), text).map_err(CliError::Settings),
@@ -329,6 +334,12 @@ impl Target {
 }
 
 fn set(key: &KeyPath, value: &str, whose: Whose, cx: &Context) -> Result<(), CliError> {
+    if let [remote, _, url] = key.parts()
+        && (remote.as_str(), url.as_str()) == ("remote", "url")
+    {
+        // A password in it would stand there for everybody to read.
+        value.parse::<Location>()?;
+    }
     let mut target = Target::find(whose, cx)?;
     let text = target.edit().set(key, value)?;
     target.write(&text)?;

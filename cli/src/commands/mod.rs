@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod branch;
 pub(crate) mod cat;
+pub(crate) mod clone;
 pub(crate) mod commit;
 pub(crate) mod complete;
 pub(crate) mod completions;
@@ -16,7 +17,10 @@ pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod pack;
+pub(crate) mod pull;
+pub(crate) mod push;
 mod refs;
+pub(crate) mod remote;
 pub(crate) mod restore;
 pub(crate) mod show;
 pub(crate) mod stats;
@@ -50,6 +54,10 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Branch(args) => branch::run(args, cx),
         Command::Tag(args) => tag::run(args, cx),
         Command::Archive(args) => archive::run(args, cx),
+        Command::Push(args) => push::run(args, cx),
+        Command::Pull(args) => pull::run(args, cx),
+        Command::Clone(args) => clone::run(args, cx),
+        Command::Remote(args) => remote::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),
         Command::Undo(args) => undo::run(args, cx),

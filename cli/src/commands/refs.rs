@@ -1,11 +1,16 @@
-//! What `snap branch` and `snap tag` have in common.
+//! What commands that move branches and tags have in common.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
-    repo::{Head, RefError, RefName, Repo, ref_log::Line, ref_name::RefKind},
+    repo::{
+        Head, RefError, RefName, Repo,
+        history::{History, Parents},
+        ref_log::Line,
+        ref_name::RefKind,
+    },
 };
 
 use crate::{
@@ -79,7 +84,7 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<(), CliEr
         let mark = match kind {
             RefKind::Branch if current => "* ",
             RefKind::Branch => "  ",
-            RefKind::Tag => "",
+            RefKind::Tag | RefKind::Remote => "",
         };
         let commit = repo.store().commit(id)?;
         let message = text::line(commit.message.lines().next().unwrap_or_default().as_bytes());
@@ -207,4 +212,17 @@ pub(super) fn shown_head(head: &Head) -> String {
 
 fn short(id: &CommitId) -> String {
     format!("{id:.12}")
+}
+
+/// Whether `old` is `new` or in its history.
+pub(super) fn is_before(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
+    if old == new {
+        return Ok(true);
+    }
+    for step in History::new(repo.store(), &[new], Parents::All)? {
+        if step?.0 == old {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -9,21 +9,20 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    base::{id::CommitId, io::PathError},
+    base::io::PathError,
     ops::bundle::{
         Error,
         unpack::{self, Options, Outcome},
     },
     repo::{
         Head, RefError, RefName, Repo,
-        history::{History, Parents},
         open::STORE_FOLDER,
     },
     store::read_outline,
 };
 
 use crate::{
-    commands::{init, log},
+    commands::{init, log, refs},
     context::Context,
     report::{CliError, Done},
     ui::{size, size::Size, text},
@@ -123,7 +122,7 @@ fn move_branch(
     };
     let old = repo.refs().read(&name)?;
     if let Some(old) = old.filter(|old| *old != commit && !args.force)
-        && !is_before(repo, old, commit)?
+        && !refs::is_before(repo, old, commit)?
     {
         return Err(CliError::NotForward { name: name.short().to_owned(), commit });
     }
@@ -139,16 +138,6 @@ fn move_branch(
         }
     }
     Ok(Some(name))
-}
-
-/// Whether `old` is in the history of `new`.
-fn is_before(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
-    for step in History::new(repo.store(), &[new], Parents::All)? {
-        if step?.0 == old {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[derive(Serialize)]

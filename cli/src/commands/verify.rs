@@ -103,6 +103,8 @@ fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
         "commits": outcome.commits,
         "trees": outcome.trees,
         "contents": outcome.contents,
+        "partial_packs": outcome.partial_packs,
+        "absent_objects": outcome.absent_objects,
         "bytes_read": outcome.bytes_read,
         "problems": outcome.problems.len(),
         "more_paths": outcome.touched.more_paths,
@@ -116,6 +118,13 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
     cx.ui().status(format_args!(
         "Checked {packs} with {objects}, and {commits} that branches and tags reach"
     ));
+    if outcome.absent_objects > 0 {
+        let (absent, packs) = (
+            size::count(outcome.absent_objects, "object"),
+            size::count(outcome.partial_packs, "partial pack"),
+        );
+        cx.ui().status(format_args!("{absent} of {packs} lie elsewhere and were not looked at"));
+    }
     let read = Size(outcome.bytes_read);
     match data {
         Data::None => {}

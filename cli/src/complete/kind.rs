@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Tag,
     /// A branch or a tag.
     Ref,
+    /// A remote.
+    Remote,
     /// A setting.
     Setting,
     /// `KEY=VALUE`, as earlier commits have it.
@@ -45,6 +47,9 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
         (["branch"], _, "NAME") | (_, "branch", _) => Kind::Branch,
         (["tag"], _, "NAME") => Kind::Tag,
         (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
+        (["clone"], "name", _) | (["remote", "add"], _, _) => Kind::Other,
+        (_, _, "REMOTE" | "REMOTE|URL") => Kind::Remote,
+        (_, _, "URL" | "RATE" | "OPTION=VALUE") => Kind::Other,
         (_, _, "REV" | "COMMIT" | "FROM" | "TO") => Kind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => Kind::RevOrEntry,
         (_, _, "REV:PATH" | "REV:PATH|ID") => Kind::Entry,

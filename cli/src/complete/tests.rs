@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::Settings;
 
 /// What is offered for a line, in a place without a store.
 fn offered(line: &str) -> (Vec<String>, Files) {
@@ -7,7 +8,9 @@ fn offered(line: &str) -> (Vec<String>, Files) {
     definition.build();
     let now = snap_core::base::time::Time { secs: 0, nanos: 0 };
     let store = Some("/nowhere/at/all".into());
-    let place = Place { store, ceilings: Vec::new(), home: None, now };
+    let nothing = crate::args::Global::guess(std::iter::empty());
+    let settings = Settings::load(&crate::env::Env::default(), &nothing).unwrap();
+    let place = Place { store, ceilings: Vec::new(), home: None, now, settings };
     let answer = complete(&definition, &line.before[1..], &line.current, place);
     let text = |candidate: Candidate| String::from_utf8(candidate.value).unwrap();
     (answer.candidates.into_iter().map(text).collect(), answer.files)

@@ -20,15 +20,20 @@ use snap_core::{
         Repo,
         config::key::KEYS,
         history::{History, Parents},
+        open::read_config_file,
         path::resolve_path,
         ref_name::RefKind,
         spec::Revisions,
     },
     store::Entries,
 };
+use snap_remote::location::Location;
 
 use super::{Answer, Candidate, Files, kind::Kind};
-use crate::ui::{size::Size, text, time};
+use crate::{
+    config::Settings,
+    ui::{size::Size, text, time},
+};
 
 /// Commits that are offered by themselves: the newest ones.
 const NEWEST: usize = 25;
@@ -56,6 +61,8 @@ pub(crate) struct Place {
     pub(crate) home: Option<PathBuf>,
     /// The present.
     pub(crate) now: Time,
+    /// The settings of the user.
+    pub(crate) settings: Settings,
 }
 
 /// What there is in the store of this place, if there is one.
@@ -82,6 +89,7 @@ impl Values {
         let candidates = match kind {
             Kind::File | Kind::Folder | Kind::Other => None,
             Kind::Setting => std::str::from_utf8(current).ok().map(settings),
+            Kind::Remote => std::str::from_utf8(current).ok().map(|typed| self.remotes(typed)),
             _ => self.open().and_then(|repo| self.of_repo(&repo, kind, current)),
         };
         let mut candidates = candidates.unwrap_or_default();
@@ -95,11 +103,29 @@ impl Values {
     }
 
     fn open(&self) -> Option<Repo> {
-        let dir = match &self.place.store {
-            Some(dir) => self.without_tilde(dir),
-            None => Repo::find(&std::path::absolute(".").ok()?, &self.place.ceilings)?,
+        Repo::open_as_it_is(&self.dir()?).ok()
+    }
+
+    /// The store of this place.
+    fn dir(&self) -> Option<PathBuf> {
+        match &self.place.store {
+            Some(dir) => Some(self.without_tilde(dir)),
+            None => Repo::find(&std::path::absolute(".").ok()?, &self.place.ceilings),
+        }
+    }
+
+    /// Names of remotes, with where they are.
+    fn remotes(&self, typed: &str) -> Vec<Candidate> {
+        let settings = match self.dir().and_then(|dir| read_config_file(&dir).ok()) {
+            Some(file) => self.place.settings.with_store(file),
+            None => self.place.settings.clone(),
         };
-        Repo::open_as_it_is(&dir).ok()
+        let names = settings.remotes().into_iter().filter(|name| name.starts_with(typed));
+        let about = |name: &str| {
+            let url = settings.remote_url(name)?.parse::<Location>().ok()?;
+            Some(url.to_string())
+        };
+        names.map(|name| Candidate::new(&*name, about(&name).unwrap_or_default())).collect()
     }
 
     /// The folder that a shell takes `~/DIR` for.
@@ -142,7 +168,7 @@ impl Values {
                 .flat_map(|kind| names(repo, kind, typed))
                 .collect(),
             Kind::Label => labels(repo, typed),
-            Kind::Setting | Kind::File | Kind::Folder | Kind::Other => Vec::new(),
+            Kind::Remote | Kind::Setting | Kind::File | Kind::Folder | Kind::Other => Vec::new(),
         })
     }
 

@@ -4,10 +4,11 @@
 //! What settings there are, what a file may say and how layers are merged is
 //! core's; here are the layers that core cannot know: the user's file, the
 //! environment and the command line. Also what the settings mean that no part
-//! of core needs: profiles, hooks, colours.
+//! of core needs: profiles, hooks, remotes, colours.
 
 mod hook;
 mod profile;
+mod remote;
 #[cfg(test)]
 mod tests;
 pub(crate) mod user_file;
@@ -29,6 +30,7 @@ use snap_core::repo::{
 pub(crate) use self::{
     hook::{Hook, Moment, OnFailure},
     profile::Profile,
+    remote::Prices,
 };
 use crate::{args::Global, env::Env, report::CliError, ui::When};
 
@@ -117,7 +119,8 @@ impl Settings {
             return Ok(());
         }
         let needs_trust = |path: &KeyPath| {
-            path.parts().first().is_some_and(|part| part == "hooks" || part == "profile")
+            let section = path.parts().first().map_or("", String::as_str);
+            ["hooks", "profile", "remote"].contains(&section)
         };
         match file.layer.values().find(|(path, _)| needs_trust(path)) {
             Some((path, (_, origin))) => {

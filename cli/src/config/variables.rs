@@ -18,6 +18,10 @@ use snap_core::{
 /// Variables that are older than the rule, and win over those it gives.
 const SHORT: [(&str, &str); 2] = [("SNAP_AUTHOR", "commit.author"), ("SNAP_HOST", "commit.host")];
 
+/// Variables that start as settings do and are none: secrets do not belong
+/// there.
+const NO_SETTINGS: [&str; 3] = ["SNAP_REMOTE_USER", "SNAP_REMOTE_SECRET", "SNAP_REMOTE_SESSION"];
+
 /// The variable of a setting; `None` for those that have none.
 pub(crate) fn variable(key: &Key) -> Option<String> {
     let has_one = key.is_plain() && key.scope != Scope::Store;
@@ -35,7 +39,7 @@ pub(super) fn layer(variables: &[(String, OsString)]) -> Result<Layer, ConfigErr
         let named = |key: &&Key| key.is_plain() && mechanical(key.name) == *name;
         if let Some(key) = KEYS.iter().find(named) {
             insert(&mut layer, key, name, value)?;
-        } else if is_like_ours(name) {
+        } else if is_like_ours(name) && !NO_SETTINGS.contains(&&**name) {
             return Err(unknown(name));
         }
     }

@@ -13,6 +13,7 @@ use snap_core::{
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::BundleError,
 };
+use snap_remote::{service::open::OpenError, store::RemoteError};
 
 use crate::report::CliError;
 
@@ -33,6 +34,7 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
         .or_else(|| error.downcast_ref().and_then(of_spec))
         .or_else(|| error.downcast_ref().and_then(of_bundle_work))
         .or_else(|| error.downcast_ref().and_then(of_bundle))
+        .or_else(|| of_remote(error))
         .or_else(|| of_past(error))
         .or_else(|| of_reading(error))
         .or_else(|| of_writing(error))
@@ -61,6 +63,24 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Past(inner) => Some(inner),
         CliError::Undo(inner) => Some(inner),
         CliError::Diff(inner) => Some(inner),
+        CliError::Remote(inner) => Some(&**inner),
+        CliError::OpenRemote(inner) => Some(&**inner),
+        _ => None,
+    }
+}
+
+/// Errors about stores elsewhere.
+fn of_remote<'a>(error: Link<'a>) -> Option<Link<'a>> {
+    if let Some(OpenError::Location(inner)) = error.downcast_ref() {
+        return Some(inner);
+    }
+    match error.downcast_ref()? {
+        RemoteError::Service(inner) => Some(inner),
+        RemoteError::Select(inner) => Some(&**inner),
+        RemoteError::Repo(inner) => Some(&**inner),
+        RemoteError::Ref(inner) => Some(&**inner),
+        RemoteError::Store(inner) => Some(&**inner),
+        RemoteError::Io(inner) => Some(inner),
         _ => None,
     }
 }

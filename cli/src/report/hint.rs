@@ -17,7 +17,7 @@ use snap_core::{
 };
 
 use crate::{
-    report::{CliError, causes::causes},
+    report::{CliError, causes::causes, remote},
     ui::time,
 };
 
@@ -33,6 +33,7 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
 fn specific(error: &(dyn Error + 'static)) -> Option<String> {
     let of = |found: Option<String>| found;
     of(error.downcast_ref().and_then(of_cli))
+        .or_else(|| remote::hint(error))
         .or_else(|| error.downcast_ref().and_then(of_bundle))
         .or_else(|| error.downcast_ref().and_then(of_unpack))
         .or_else(|| error.downcast_ref().and_then(of_file))
@@ -94,6 +95,30 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoLevel { format: "tar", .. } => "it is not compressed; .tar.zst is",
         CliError::NoLevel { format: "zip", .. } => "zip has 0 (not compressed) to 9 (smallest)",
         CliError::NoLevel { .. } => "tar.zst has 1 (fastest) to 19 (smallest)",
+        CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
+            return remote::which(error);
+        }
+        CliError::RemoteExists { name, .. } => {
+            return Some(format!("`snap remote remove {name}` takes it away; its files stay"));
+        }
+        CliError::WhichBranch { .. } => "--ref names one",
+        CliError::NoBranch => "`snap branch` lists the branches",
+        CliError::Unfit { .. } => {
+            "give the keys those rights; `pull`, `clone` and `ls` need to list and read only"
+        }
+        CliError::CredentialsFile { .. } => {
+            "it has lines `name = …` and `secret = …`; `chmod 600` keeps it to yourself"
+        }
+        CliError::CredentialsCommand { .. } => {
+            "it is run by `sh -c`, and prints lines `name = …`, `secret = …`, or JSON"
+        }
+        CliError::Diverged { remote, name, .. } => {
+            return Some(format!(
+                "`snap diff {name} {remote}/{name}` compares them; --force moves the one here, \
+                 `snap branch NAME {name}` keeps it first"
+            ));
+        }
+        CliError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",
         CliError::Prefix { .. } => "it names a folder in the archive, such as project-1.0",
         _ => return None,
     };
@@ -174,6 +199,12 @@ fn of_config(error: &ConfigError) -> Option<String> {
         }
         ConfigError::Unknown { origin, .. } if matches!(**origin, Origin::Variable(_)) => {
             "`snap config list` names all settings"
+        }
+        ConfigError::Unknown { key, .. } | ConfigError::UnknownKey { key, .. }
+            if remote::is_secret(key) =>
+        {
+            "keys are no settings: `remote.NAME.credentials_file` or `…credentials_command` says \
+             where they are"
         }
         ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
         ConfigError::Misplaced { rule, .. } if rule.contains("user's") => {
@@ -293,6 +324,9 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
         RestoreError::Blocked { .. } => {
             "move what is in there away, or pass --overwrite --delete to remove it"
+        }
+        RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
+            "what is here was restored; run it again when the rest can be fetched"
         }
         RestoreError::Damaged { .. } => {
             "what could be restored was; `snap verify --data` tells what is damaged"

@@ -213,6 +213,11 @@ impl Ui {
         }
     }
 
+    /// Says what was asked for by an option of its own.
+    pub(crate) fn report(&self, message: fmt::Arguments<'_>) {
+        self.say(&message.to_string());
+    }
+
     /// Says what only some want to know.
     pub(crate) fn detail(&self, message: fmt::Arguments<'_>) {
         if self.talk == Talk::Verbose {

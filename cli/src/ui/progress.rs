@@ -9,13 +9,17 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use snap_core::base::observe::{Note, Observer, Phase};
 
-use crate::ui::{Ui, text};
+use crate::{
+    remote::Network,
+    ui::{Ui, text},
+};
 
 const SILENT: Duration = Duration::from_millis(250);
 const REDRAW: Duration = Duration::from_millis(100);
@@ -31,11 +35,12 @@ pub(crate) struct Progress<'a> {
     units: AtomicU64,
     files: AtomicU64,
     bar: Mutex<Option<(Phase, ProgressBar)>>,
+    network: &'a Arc<Network>,
 }
 
 impl<'a> Progress<'a> {
     /// Starts silently; `stop` is set by Ctrl-C.
-    pub(crate) fn new(ui: &'a Ui, stop: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(ui: &'a Ui, stop: Arc<AtomicBool>, network: &'a Arc<Network>) -> Self {
         let first = if ui.may_draw() { millis(SILENT) } else { u64::MAX };
         Self {
             ui,
@@ -45,6 +50,7 @@ impl<'a> Progress<'a> {
             units: AtomicU64::new(0),
             files: AtomicU64::new(0),
             bar: Mutex::new(None),
+            network,
         }
     }
 
@@ -81,6 +87,9 @@ impl<'a> Progress<'a> {
             if files > 0 {
                 bar.set_message(super::size::count(files, "file"));
             }
+            if is_network(*phase) {
+                bar.set_message(in_flight(self.network));
+            }
             if bar.is_hidden() {
                 bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             }
@@ -107,6 +116,10 @@ impl Observer for Progress<'_> {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         bar.set_style(style(phase, total.is_some()));
         bar.set_prefix(title(phase));
+        if is_network(phase) {
+            let silent = SILENT.saturating_sub(self.start.elapsed());
+            keep_drawn(bar.clone(), Arc::clone(self.network), silent);
+        }
         let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace((phase, bar));
         if let Some((_, old)) = old {
             old.finish_and_clear();
@@ -168,6 +181,32 @@ impl Drop for Progress<'_> {
     }
 }
 
+/// Whether what is waited for is a network, which may be silent for long.
+fn is_network(phase: Phase) -> bool {
+    matches!(phase, Phase::Send | Phase::Receive)
+}
+
+fn in_flight(network: &Network) -> String {
+    super::size::count(network.in_flight(), "request")
+}
+
+/// Draws a bar again and again until it is taken away, also while nothing
+/// advances. A thread that cannot be had is no loss but this.
+fn keep_drawn(bar: ProgressBar, network: Arc<Network>, silent: Duration) {
+    let draw = move || {
+        thread::sleep(silent);
+        while !bar.is_finished() {
+            bar.set_message(in_flight(&network));
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            }
+            bar.tick();
+            thread::sleep(REDRAW);
+        }
+    };
+    let _ = thread::Builder::new().name("progress".to_owned()).spawn(draw);
+}
+
 fn title(phase: Phase) -> &'static str {
     match phase {
         Phase::Index => "Rebuilding the index",
@@ -180,6 +219,8 @@ fn title(phase: Phase) -> &'static str {
         Phase::Structure => "Checking structure",
         Phase::Data => "Checking data",
         Phase::History => "Reading history",
+        Phase::Send => "Sending",
+        Phase::Receive => "Receiving",
         _ => "Working",
     }
 }

@@ -8,7 +8,10 @@
 use std::{
     fs::File,
     io::{self, Write},
-    os::{fd::AsFd, unix::fs::FileExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -173,6 +176,33 @@ impl Disk {
         self.pass("sync", Step::Sync, path)?;
         let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
         rustix::fs::fdatasync(&file).map_err(PathError::when("sync", path))
+    }
+
+    /// Writes a part of a file that is there. It is **not** synced. Does
+    /// nothing when the file was given another name meanwhile by somebody who
+    /// [locked](File::lock) it for that.
+    ///
+    /// # Errors
+    /// [`PathError`]; that part of the file is then anything.
+    pub fn fill(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
+        let error = |source| PathError { action: "write", path: path.to_owned(), source };
+        let file = File::options().write(true).open(path).map_err(error)?;
+        // Where nothing can be locked, nobody keeps to it either.
+        let _ = file.lock_shared();
+        let ours = file.metadata().map_err(error)?;
+        let is_there = fs_err::metadata(path)
+            .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));
+        if !is_there {
+            return Ok(());
+        }
+        match self.gate.pass(Step::Write { bytes: bytes.len() }, path) {
+            Verdict::Go => file.write_all_at(bytes, offset).map_err(error),
+            Verdict::Fail(source) => Err(error(source)),
+            Verdict::Short(len, source) => {
+                let _ = file.write_all_at(&bytes[..len.min(bytes.len())], offset);
+                Err(error(source))
+            }
+        }
     }
 
     /// Removes a file; one that is gone already is fine.

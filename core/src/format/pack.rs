@@ -166,6 +166,13 @@ pub struct Frame {
     pub checksum: u64,
 }
 
+impl Frame {
+    /// Where it lies in the pack, in bytes.
+    pub fn range(&self) -> std::ops::Range<u64> {
+        self.offset..self.offset + u64::from(self.stored_bytes)
+    }
+}
+
 /// One object, as the footer has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {

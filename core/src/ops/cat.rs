@@ -64,6 +64,7 @@ pub fn run(
     out: &mut dyn Write,
     observer: &dyn Observer,
 ) -> Result<Outcome, CatError> {
+    store.will_need_contents(&mut std::iter::once(*id));
     let outcome = match store.content(id)? {
         Content::Whole(_) => {
             let content = store.object(&id.object(), ObjectKind::Blob)?;

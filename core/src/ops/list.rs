@@ -89,7 +89,7 @@ pub fn run(
     observer: &dyn Observer,
     each: Each<'_>,
 ) -> Result<Outcome, ListError> {
-    let mut walk = Walk { store, path: prefix.to_vec(), stack: Vec::new(), folders: 0 };
+    let mut walk = Walk { store, depth, path: prefix.to_vec(), stack: Vec::new(), folders: 0 };
     let mut outcome = Outcome::default();
     walk.enter(tree, None, prefix.len())?;
     while let Some((entry, path_bytes)) = walk.next()? {
@@ -134,6 +134,7 @@ struct Frame {
 
 struct Walk<'a> {
     store: &'a Store,
+    depth: Depth,
     path: Vec<u8>,
     stack: Vec<Frame>,
     folders: usize,
@@ -160,8 +161,16 @@ impl Walk<'_> {
             return Err(ListError::Levels { path: self.shown() });
         }
         let rest = match node {
-            Node::Leaf { entries, .. } => Rest::Entries(entries.into_iter()),
-            Node::Inner { level, children, .. } => Rest::Children(children.into_iter(), level),
+            Node::Leaf { entries, .. } => {
+                if self.depth == Depth::All {
+                    self.store.will_need_objects(&mut entries.iter().filter_map(Entry::folder));
+                }
+                Rest::Entries(entries.into_iter())
+            }
+            Node::Inner { level, children, .. } => {
+                self.store.will_need_objects(&mut children.iter().map(|child| child.id.object()));
+                Rest::Children(children.into_iter(), level)
+            }
         };
         self.stack.push(Frame { rest, path_bytes, is_top, last: None });
         Ok(())

@@ -1,6 +1,7 @@
 //! Layer 6: what users ask for. An operation is a function; its `Options` are
 //! choices with a default, its `Outcome` says what happened, in numbers.
 
+pub mod absent;
 pub mod bundle;
 pub mod cat;
 pub mod commit;

@@ -16,10 +16,10 @@ use crate::{
     format::{
         commit::Commit,
         pack::ObjectKind,
-        tree::{Child, Kind, Node},
+        tree::{Child, Entry, Kind, Node},
         wire::FormatError,
     },
-    store::{Incoming, Place, Store, StoreError, chunks},
+    store::{Incoming, Needed, Place, Store, StoreError, chunks},
 };
 
 /// Where objects are found.
@@ -35,6 +35,11 @@ pub trait Objects {
     /// # Errors
     /// [`StoreError`] when it is missing or damaged.
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError>;
+
+    /// Is told what will be read, for those who fetch it from elsewhere.
+    fn will_need(&self, ids: &mut Needed<'_>) {
+        let _ = ids;
+    }
 }
 
 impl Objects for Store {
@@ -44,6 +49,10 @@ impl Objects for Store {
 
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         Store::object(self, id, kind)
+    }
+
+    fn will_need(&self, ids: &mut Needed<'_>) {
+        self.will_need_objects(ids);
     }
 }
 
@@ -119,6 +128,8 @@ pub fn visit(
         let (id, kind) = (id.object(), ObjectKind::Commit);
         let commit = Commit::decode(&objects.object(&id, kind)?)
             .map_err(|source| StoreError::Object { id, kind, source })?;
+        let parents = commit.parents.iter().map(|id| id.object());
+        objects.will_need(&mut std::iter::once(commit.tree.object()).chain(parents));
         visit.tree(commit.tree, observer)?;
         waiting.extend(commit.parents);
     }
@@ -167,6 +178,7 @@ impl Visit<'_, '_> {
             }
             match node {
                 Node::Leaf { entries, .. } => {
+                    self.objects.will_need(&mut entries.iter().filter_map(Entry::folder));
                     for entry in entries {
                         match entry.kind {
                             Kind::Folder { id } => waiting.push((id, depth + 1, None)),
@@ -176,6 +188,7 @@ impl Visit<'_, '_> {
                     }
                 }
                 Node::Inner { level, children, .. } => {
+                    self.objects.will_need(&mut children.iter().map(|child| child.id.object()));
                     let below =
                         |child: Child| (child.id, depth, Some((level - 1, Some(child.first))));
                     waiting.extend(children.into_iter().map(below));

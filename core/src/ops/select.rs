@@ -5,7 +5,7 @@
 //! wanted frames are gathered in packs of a scratch folder; frames are not
 //! compressed again but for those of which only a part is wanted: a frame
 //! holds what was committed together, and nobody is handed what was not asked
-//! for.
+//! for. Of a partial pack what is wanted and lies elsewhere is fetched.
 
 use std::{
     collections::BTreeSet,
@@ -164,6 +164,33 @@ impl Wanted {
         Ok(place.is_some_and(|place| store.pack_id(place.pack) == Some(pack)))
     }
 
+    /// Says which frames of a pack will be read.
+    fn announce(&self, store: &Store, pack: &PackFile) -> Result<(), StoreError> {
+        if !store.may_fetch() {
+            return Ok(());
+        }
+        let mut places = Vec::new();
+        for object in pack.objects()? {
+            if self.is_wanted(store, &object.id, pack.id())? {
+                places.extend(store.locate(&object.id)?);
+            }
+        }
+        places.sort_unstable();
+        store.will_need(&places);
+        Ok(())
+    }
+
+    /// Whether a pack of which everything is wanted is here; it is fetched when
+    /// it lies elsewhere.
+    fn made_whole(&self, store: &Store, pack: &PackId) -> Result<bool, StoreError> {
+        match store.is_partial(pack).then(|| store.fetch_pack(pack)) {
+            None | Some(Ok(())) => Ok(true),
+            // Where it cannot be kept, its frames are copied.
+            Some(Err(StoreError::Io(_))) => Ok(false),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
     /// The packs that are wanted whole, and those of which a part is.
     fn packs(
         &self,
@@ -181,7 +208,7 @@ impl Wanted {
             for object in pack.objects()? {
                 all = all && self.is_wanted(store, &object.id, id)?;
             }
-            if all {
+            if all && self.made_whole(store, &id)? {
                 whole.push(id);
             } else {
                 parts.push(pack);
@@ -210,6 +237,7 @@ fn gather_parts(
         let mut choose = |object: &Object| {
             Ok(wanted.is_wanted(store, &object.id, pack.id())? && writer.claim_anew(object))
         };
+        wanted.announce(store, pack)?;
         copy_pack(&writer, pack, Frames::Keep, &mut choose)?;
         observer.advance(pack.file_bytes(), 0);
         if observer.cancelled() {

@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
         },
         refs::{RefError, Refs, temporary},
     },
-    store::{Store, StoreError},
+    store::{Distant, Store, StoreError},
 };
 
 /// Name of the store folder in a project.
@@ -115,6 +116,13 @@ impl Repo {
         Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: true }
     }
 
+    /// A store whose parts come from different places: one that lies elsewhere
+    /// and is read without a copy.
+    pub fn of_parts(store: Store, config: Config, refs: Refs) -> Self {
+        let (dir, disk) = (store.dir().to_owned(), store.disk().clone());
+        Self { store, config, refs, dir, disk, is_absent: false }
+    }
+
     /// Whether it is not made yet.
     pub fn is_absent(&self) -> bool {
         self.is_absent
@@ -125,6 +133,12 @@ impl Repo {
     #[must_use]
     pub fn with_config(self, config: Config) -> Self {
         Self { config, ..self }
+    }
+
+    /// With frames that are not here taken from `distant`.
+    #[must_use]
+    pub fn with_distant(self, distant: Arc<dyn Distant>) -> Self {
+        Self { store: self.store.with_distant(distant), ..self }
     }
 
     /// Opens the store in `dir` for a quick look: nothing is written, even if

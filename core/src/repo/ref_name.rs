@@ -12,7 +12,7 @@ use crate::base::limits;
 const RESERVED: [&str; 3] = ["HEAD", "latest", "@"];
 
 /// First components that qualify a name.
-const QUALIFIERS: [&str; 3] = ["refs", "heads", "tags"];
+const QUALIFIERS: [&str; 4] = ["refs", "heads", "tags", "remotes"];
 
 /// Hex names from this length on are taken for shortened ids. Shorter ones
 /// (`feed`, `20261101`) may be names, and as names they win over prefixes.
@@ -25,6 +25,8 @@ pub enum RefKind {
     Branch,
     /// Stays.
     Tag,
+    /// Where a branch elsewhere stood when it was last seen: `REMOTE/BRANCH`.
+    Remote,
 }
 
 impl RefKind {
@@ -33,6 +35,7 @@ impl RefKind {
         match self {
             Self::Branch => "heads",
             Self::Tag => "tags",
+            Self::Remote => "remotes",
         }
     }
 
@@ -41,6 +44,7 @@ impl RefKind {
         match self {
             Self::Branch => "branch",
             Self::Tag => "tag",
+            Self::Remote => "remote branch",
         }
     }
 }
@@ -92,12 +96,21 @@ impl RefName {
         Self::new(RefKind::Tag, name)
     }
 
-    /// Parses `refs/heads/NAME` or `refs/tags/NAME`.
+    /// A branch of a remote, as it was last seen.
+    ///
+    /// # Errors
+    /// As [`RefName::new`].
+    pub fn remote(remote: &str, branch: &str) -> Result<Self, RefNameError> {
+        Self::new(RefKind::Remote, &format!("{remote}/{branch}"))
+    }
+
+    /// Parses `refs/heads/NAME`, `refs/tags/NAME` or `refs/remotes/NAME`.
     pub fn parse_full(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("refs/")?;
         match rest.split_once('/')? {
             ("heads", name) => Self::branch(name).ok(),
             ("tags", name) => Self::tag(name).ok(),
+            ("remotes", name) => Self::new(RefKind::Remote, name).ok(),
             _ => None,
         }
     }
@@ -185,7 +198,7 @@ fn is_id_like(name: &str) -> bool {
 fn broken_component_rule(name: &str) -> Option<&'static str> {
     let components: Vec<&str> = name.split('/').collect();
     if QUALIFIERS.contains(&components[0]) && components.len() > 1 {
-        return Some("its first part is `refs`, `heads` or `tags`");
+        return Some("its first part is `refs`, `heads`, `tags` or `remotes`");
     }
     let last = components.len() - 1;
     components.iter().enumerate().find_map(|(at, part)| {
@@ -235,6 +248,7 @@ mod tests {
             "heads/a",
             "tags/a",
             "refs/heads/a",
+            "remotes/a",
             "a.log/b",
             "0123456789ab",
             &"a".repeat(64),

@@ -3,8 +3,8 @@
 //! | text               | meaning                                            |
 //! |--------------------|----------------------------------------------------|
 //! | `HEAD`, `latest`   | the commit that `HEAD` stands on                   |
-//! | `NAME`             | a branch, else a tag                               |
-//! | `heads/N`, `tags/N`| the one or the other; `refs/` may come before      |
+//! | `NAME`             | a branch, else a tag, else `REMOTE/BRANCH`         |
+//! | `heads/N`, `tags/N`, `remotes/N` | one of them; `refs/` may come before |
 //! | 4 to 64 hex digits | the commit whose id starts so                      |
 //! | `REV~N`, `REV~`    | N first parents back                               |
 //! | `REV^N`, `REV^`    | the N-th parent; `REV^0` is `REV`                  |
@@ -337,13 +337,26 @@ impl<'a> Revisions<'a> {
     }
 }
 
+/// What the revision at the start of `spec` may stand on, in the order in which
+/// that is tried: for those who have to fetch refs before they can resolve it.
+pub fn bases(spec: &[u8]) -> Vec<&str> {
+    let rev = spec.split(|byte| *byte == b':').next().unwrap_or_default();
+    let mut suffixes = Vec::new();
+    let first = std::str::from_utf8(rev).ok();
+    std::iter::successors(first, |rest| peel(rest, &mut suffixes)).collect()
+}
+
 /// The refs that a text may name, in order of preference.
-fn names(text: &str) -> Vec<RefName> {
+pub fn names(text: &str) -> Vec<RefName> {
     let text = text.strip_prefix("refs/").unwrap_or(text);
     match text.split_once('/') {
         Some(("heads", name)) => RefName::branch(name).into_iter().collect(),
         Some(("tags", name)) => RefName::tag(name).into_iter().collect(),
-        _ => RefName::branch(text).into_iter().chain(RefName::tag(text)).collect(),
+        Some(("remotes", name)) => RefName::new(RefKind::Remote, name).into_iter().collect(),
+        _ => [RefKind::Branch, RefKind::Tag, RefKind::Remote]
+            .into_iter()
+            .filter_map(|kind| RefName::new(kind, text).ok())
+            .collect(),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Which packs there are, and the segments that index them.
 //!
-//! Made by listing two folders. Each pack must be covered by a segment; one
+//! Made by listing folders. Each pack must be covered by a segment; one
 //! that is not is read and indexed on the spot, so `index/` may be deleted or
 //! damaged at any time. A catalog is a value: a change makes a new one.
+//!
+//! A pack lies in `objects/` or, when some of its frames lie elsewhere, in
+//! `partial/`; most stores have no such folder. Where it is in both, the whole
+//! one counts, and the other one goes with the next writer.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,7 +30,8 @@ use crate::{
     store::{
         StoreError,
         bundle::Span,
-        pack_reader::PackFile,
+        fetch::Fetcher,
+        pack_reader::{Home, PackFile},
         pack_writer::Sealed,
         segment::{self, Segment},
     },
@@ -60,6 +65,7 @@ pub(super) struct Layout {
     pub(super) upkeep: Upkeep,
     pub(super) dir: PathBuf,
     pub(super) objects: PathBuf,
+    pub(super) partial: PathBuf,
     pub(super) index: PathBuf,
     pub(super) tmp: PathBuf,
 }
@@ -70,9 +76,23 @@ impl Layout {
             upkeep: Upkeep::Repair,
             dir: dir.to_owned(),
             objects: dir.join("objects"),
+            partial: dir.join("partial"),
             index: dir.join("index"),
             tmp: dir.join("tmp"),
         }
+    }
+
+    /// Where the packs of a kind lie.
+    pub(super) fn folder(&self, home: Home) -> &Path {
+        match home {
+            Home::Whole => &self.objects,
+            Home::Partial => &self.partial,
+        }
+    }
+
+    /// Where a pack of a kind lies.
+    pub(super) fn path(&self, home: Home, id: &PackId) -> PathBuf {
+        self.folder(home).join(id.to_string())
     }
 }
 
@@ -83,13 +103,22 @@ pub(super) struct PackSlot {
     pub(super) path: PathBuf,
     /// Which part of the file it is; all of it unless that is a bundle.
     pub(super) span: Option<Span>,
+    pub(super) home: Home,
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
 }
 
 impl PackSlot {
-    /// Opens the pack.
-    pub(super) fn open(&self) -> Result<PackFile, StoreError> {
-        PackFile::open_at(&self.path, self.id, self.span)
+    fn new(id: PackId, path: PathBuf, span: Option<Span>, home: Home) -> Arc<Self> {
+        Arc::new(Self { id, path, span, home, open: Mutex::new(None) })
+    }
+
+    /// Opens the pack; frames that are not here come from `fetcher`.
+    pub(super) fn open(&self, fetcher: Option<&Arc<Fetcher>>) -> Result<PackFile, StoreError> {
+        let pack = PackFile::open_at(&self.path, self.id, self.span)?;
+        Ok(match self.home {
+            Home::Whole => pack,
+            Home::Partial => pack.into_partial(fetcher.cloned()),
+        })
     }
 }
 
@@ -105,8 +134,17 @@ pub(super) struct Catalog {
     pub(super) segments: Vec<Arc<Segment>>,
     /// Packs whose footer cannot be read.
     pub(super) unreadable: Vec<Arc<StoreError>>,
-    /// Time of the packs' folder before it was listed.
-    listed: Option<SystemTime>,
+    /// Whether some frames lie elsewhere.
+    pub(super) has_partial: bool,
+    /// Partial packs that are here whole, too.
+    pub(super) shadowed: Vec<PackId>,
+    /// Times of the packs' folders before they were listed.
+    listed: [Option<SystemTime>; 2],
+}
+
+/// When something came or went in a folder; `None` where there is none.
+fn modified(folder: &Path) -> Option<SystemTime> {
+    fs_err::metadata(folder).and_then(|meta| meta.modified()).ok()
 }
 
 /// What had to be indexed again.
@@ -154,25 +192,43 @@ impl Catalog {
             numbers: self.numbers.clone(),
             segments: self.segments.clone(),
             unreadable: self.unreadable.clone(),
+            has_partial: self.has_partial,
+            shadowed: self.shadowed.clone(),
             listed: self.listed,
         }
     }
 
     /// Whether packs have surely neither come nor gone since they were listed.
     pub(super) fn is_current(&self, layout: &Layout) -> bool {
-        let changed = fs_err::metadata(&layout.objects).and_then(|meta| meta.modified()).ok();
         let settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > SETTLED);
-        changed.is_some_and(settled) && changed == self.listed
+        let [objects, partial] = [&layout.objects, &layout.partial].map(|folder| modified(folder));
+        objects.is_some_and(settled)
+            && partial.is_none_or(settled)
+            && [objects, partial] == self.listed
     }
 
     fn with_packs(layout: &Layout, before: &Self) -> Result<Self, StoreError> {
-        let listed = fs_err::metadata(&layout.objects).and_then(|meta| meta.modified()).ok();
+        let listed = [&layout.objects, &layout.partial].map(|folder| modified(folder));
         let mut catalog = Self { packs: before.packs.clone(), listed, ..Self::default() };
         let known: HashMap<PackId, u32> =
             before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
-        let list = PathError::when("list", &layout.objects);
-        for entry in fs_err::read_dir(&layout.objects).map_err(list)? {
-            let entry = entry.map_err(PathError::when("list", &layout.objects))?;
+        // Those first that may move to the others meanwhile.
+        if listed[1].is_some() {
+            catalog.list(layout, Home::Partial, &known)?;
+        }
+        catalog.list(layout, Home::Whole, &known)?;
+        Ok(catalog)
+    }
+
+    fn list(
+        &mut self,
+        layout: &Layout,
+        home: Home,
+        known: &HashMap<PackId, u32>,
+    ) -> Result<(), StoreError> {
+        let folder = layout.folder(home);
+        for entry in fs_err::read_dir(folder).map_err(PathError::when("list", folder))? {
+            let entry = entry.map_err(PathError::when("list", folder))?;
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
@@ -180,20 +236,38 @@ impl Catalog {
             if !entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_symlink()) {
                 continue;
             }
-            match known.get(&id) {
-                Some(&number) => {
-                    catalog.numbers.insert(id, number);
-                }
-                None => catalog.add_pack(id, entry.path(), None),
+            if self.numbers.contains_key(&id) {
+                self.shadowed.push(id);
+            } else if let Some(&number) = known.get(&id) {
+                self.numbers.insert(id, number);
             }
+            self.place_pack(id, entry.path(), home);
         }
-        Ok(catalog)
+        Ok(())
     }
 
-    fn add_pack(&mut self, id: PackId, path: PathBuf, span: Option<Span>) {
+    /// Adds a pack, or notes that one is somewhere else than it was. It keeps
+    /// its number.
+    pub(super) fn place_pack(&mut self, id: PackId, path: PathBuf, home: Home) {
+        self.has_partial |= home == Home::Partial;
+        let Some(&number) = self.numbers.get(&id) else {
+            return self.add_pack(id, path, None, home);
+        };
+        let slot = &mut self.packs[number as usize];
+        if slot.home != home {
+            *slot = PackSlot::new(id, path, None, home);
+        }
+    }
+
+    fn add_pack(&mut self, id: PackId, path: PathBuf, span: Option<Span>, home: Home) {
         let number = self.packs.len() as u32;
-        self.packs.push(Arc::new(PackSlot { id, path, span, open: Mutex::new(None) }));
+        self.packs.push(PackSlot::new(id, path, span, home));
         self.numbers.insert(id, number);
+    }
+
+    /// The pack, if it is there.
+    pub(super) fn slot(&self, id: &PackId) -> Option<&Arc<PackSlot>> {
+        self.numbers.get(id).and_then(|number| self.packs.get(*number as usize))
     }
 
     /// Adds a pack that lies in a bundle, with what its footer says.
@@ -204,7 +278,7 @@ impl Catalog {
         scratch: Option<(&Layout, &Disk)>,
     ) {
         let (id, path, span) = place;
-        self.add_pack(id, path, Some(span));
+        self.add_pack(id, path, Some(span), Home::Whole);
         match scratch {
             Some((layout, disk)) => self.add_records(layout, disk, id, records),
             None => {
@@ -268,9 +342,9 @@ impl Catalog {
         }
         observer.phase(Phase::Index, Some(missing.len() as u64));
         for id in missing {
-            let path = layout.objects.join(id.to_string());
-            let fresh = is_fresh(&path);
-            let read = PackFile::open(&path, id).and_then(|pack| Ok((pack.objects()?, pack)));
+            let Some(slot) = self.slot(&id) else { continue };
+            let fresh = is_fresh(&slot.path);
+            let read = slot.open(None).and_then(|pack| Ok((pack.objects()?, pack)));
             match read {
                 Ok((objects, pack)) => {
                     let records = segment::records(0, pack.frames(), &objects);
@@ -287,11 +361,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds a finished pack with its segment.
-    pub(super) fn add_sealed(&mut self, layout: &Layout, disk: &Disk, sealed: &Sealed) {
-        if !self.numbers.contains_key(&sealed.id) {
-            self.add_pack(sealed.id, layout.objects.join(sealed.id.to_string()), None);
+    /// Adds a finished pack, or a stub of one, with its segment.
+    pub(super) fn add_sealed(
+        &mut self,
+        layout: &Layout,
+        disk: &Disk,
+        (sealed, home): (&Sealed, Home),
+    ) {
+        if home == Home::Whole && self.slot(&sealed.id).is_some_and(|s| s.home == Home::Partial) {
+            self.shadowed.push(sealed.id);
         }
+        self.place_pack(sealed.id, layout.path(home, &sealed.id), home);
+        self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));
         let records = segment::records(0, &sealed.frames, &sealed.objects);
         self.add_records(layout, disk, sealed.id, records);
         self.sort_segments();

@@ -7,7 +7,8 @@
 //!
 //! Full frames are copied as they are, small ones are filled up. Either way
 //! every object is checked against its id first: a damaged pack is reported and
-//! stays where it is, and the others are merged without it. The new pack is durable and indexed before the old ones go;
+//! stays where it is, and the others are merged without it. Packs that are
+//! not all here are left alone, too. The new pack is durable and indexed before the old ones go;
 //! a reader that finds one gone lists again.
 
 use crate::{
@@ -94,7 +95,7 @@ pub struct Hold {
     _lock: Option<std::fs::File>,
 }
 
-/// The packs and their sizes, smallest first, but for some.
+/// The packs that are all here and their sizes, smallest first, but for some.
 fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
     let mut sizes: Vec<_> = store
@@ -102,7 +103,7 @@ fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
         .into_iter()
         .filter_map(|id| size(&id).ok().map(|bytes| (bytes, id)))
         .collect();
-    sizes.retain(|(_, id)| !without.contains(id));
+    sizes.retain(|(_, id)| !without.contains(id) && !store.is_partial(id));
     sizes.sort_unstable();
     sizes
 }

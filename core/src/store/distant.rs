@@ -1,10 +1,11 @@
 //! Packs that lie elsewhere.
 //!
-//! A store may hold stubs: files of the length of a pack in which only its
-//! ends are written, with a hole where the frames belong. A frame that is read
-//! and not there comes from elsewhere, and is put in its place for the next
-//! time. Whether it is there is said by its checksum, so nothing has to be
-//! written down about that, and a part that was damaged heals.
+//! A store may hold stubs, in `partial/`: files of the length of a pack in
+//! which only its ends are written, with a hole where the frames belong. A
+//! frame that is read and not there comes from elsewhere, and is put in its
+//! place for the next time. Whether it is there is said by its checksum, so
+//! nothing has to be written down about that, nothing but a stub's ends has to
+//! be synced, and a part that was damaged heals.
 
 use std::{
     fmt::{self, Debug},
@@ -14,22 +15,35 @@ use std::{
 
 use crate::{
     base::{id::PackId, kind::ErrorKind},
-    disk::scratch::unique_name,
+    disk::{Renamed, scratch::unique_name},
     format::outline::Outline,
-    store::{Store, StoreError, pack_reader::PackFile, pack_writer::Sealed},
+    store::{
+        Store, StoreError,
+        fetch::Fetcher,
+        objects::lock,
+        pack_reader::{Home, PackFile},
+        pack_writer::Sealed,
+    },
 };
 
 /// Where the frames of stubs come from.
 pub trait Distant: Debug + Send + Sync {
-    /// The bytes of a pack in `range`, all of them.
+    /// The bytes of a pack in `range`, all of them; waits for them where they
+    /// are under way. A length or bytes that are wrong are found out.
     ///
     /// # Errors
     /// [`DistantError`] in words for the user.
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, DistantError>;
 
-    /// Says what is going to be read, in the order of need, so that it can be
-    /// under way.
+    /// Says what is going to be read, range by range and in the order of need,
+    /// so that it can be under way. Returns at once.
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]);
+
+    /// Whether contents that were read are to be kept, as the structure always
+    /// is.
+    fn keeps_contents(&self) -> bool {
+        true
+    }
 }
 
 /// Why bytes from elsewhere could not be had.
@@ -64,30 +78,78 @@ impl Store {
 
     /// Makes a stub of a pack that lies elsewhere, and indexes its objects.
     ///
+    /// # Errors
+    /// As [`Store::add_stubs`].
+    pub fn add_stub(&self, outline: &Outline) -> Result<(), StoreError> {
+        self.add_stubs([outline])
+    }
+
+    /// Makes stubs of packs that lie elsewhere, and indexes their objects. They
+    /// are durable when this returns. Packs that are here, whole or in part,
+    /// stay as they are.
+    ///
     /// Checked: header, footer and trailer. **Not** checked: that the pack is
     /// the one of that name; its objects are checked when they are read.
     ///
     /// # Errors
-    /// [`StoreError::Format`], [`StoreError::Io`].
-    pub fn add_stub(&self, outline: &Outline) -> Result<(), StoreError> {
-        let pack = outline.id;
-        let format = |source| StoreError::Format { pack, source };
-        let (frames, objects) = outline.tables().map_err(format)?;
-        let layout = self.layout();
-        let file = self.disk().create(&layout.tmp.join(unique_name("stub")))?;
+    /// [`StoreError::Format`], [`StoreError::Io`]; some may then be there.
+    pub fn add_stubs<'o>(
+        &self,
+        outlines: impl IntoIterator<Item = &'o Outline>,
+    ) -> Result<(), StoreError> {
+        let (layout, disk) = (self.layout(), self.disk());
+        disk.create_folders(&layout.partial)?;
+        disk.create_folders(&layout.tmp)?;
+        let mut made = Vec::new();
+        for outline in outlines {
+            made.extend(self.write_stub(outline)?);
+        }
+        if made.is_empty() {
+            return Ok(());
+        }
+        disk.sync_folder(&layout.partial)?;
+        for sealed in &made {
+            self.add_sealed(sealed, Home::Partial);
+            self.merge_segments();
+        }
+        Ok(())
+    }
+
+    /// Writes a stub and gives it its name; `None` when the pack is here.
+    fn write_stub(&self, outline: &Outline) -> Result<Option<Sealed>, StoreError> {
+        let id = outline.id;
+        let is_unreadable =
+            self.unreadable_packs().iter().any(|error| error.damaged_pack() == Some(id));
+        let is_here = self.catalog().slot(&id).is_some();
+        if is_here && !(is_unreadable && self.is_partial(&id)) {
+            return Ok(None);
+        }
+        let tables = outline.tables();
+        let (frames, objects) = tables.map_err(|source| StoreError::Format { pack: id, source })?;
+        let (layout, disk) = (self.layout(), self.disk());
+        let file = disk.create(&layout.tmp.join(unique_name("stub")))?;
         file.write_at(0, &outline.head)?;
         let tail = outline.file_bytes - outline.tail.len() as u64;
         file.write_at(tail, &outline.tail)?;
-        self.disk().replace(file.path(), &self.pack_path(&pack))?;
-        file.keep();
-        self.add_sealed(&Sealed { id: pack, frames, objects, file_bytes: outline.file_bytes });
-        Ok(())
+        file.sync()?;
+        let path = layout.path(Home::Partial, &id);
+        if is_unreadable {
+            disk.replace(file.path(), &path)?;
+            file.keep();
+        } else if disk.rename_new(file.path(), &path)? == Renamed::Done {
+            file.keep();
+        }
+        Ok(Some(Sealed { id, frames, objects, file_bytes: outline.file_bytes }))
     }
 
     /// Takes frames that are not here from `distant`.
     #[must_use]
     pub fn with_distant(mut self, distant: Arc<dyn Distant>) -> Self {
-        self.distant = Some(distant);
+        self.fetcher = Some(Arc::new(Fetcher::new(distant, self.disk().clone())));
+        // Those that are open do not know of it.
+        for slot in &self.catalog().packs {
+            *lock(&slot.open) = None;
+        }
         self
     }
 }

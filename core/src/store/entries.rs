@@ -66,6 +66,7 @@ impl<'s> Entries<'s> {
             Node::Inner { level, mut children, .. } => {
                 let after = children.partition_point(|c| c.first.as_bytes() <= &*self.from);
                 children.drain(..after.saturating_sub(1));
+                self.store.will_need_objects(&mut children.iter().map(|child| child.id.object()));
                 self.nodes.extend(children.into_iter().rev().map(|child| (child, level - 1)));
             }
         }

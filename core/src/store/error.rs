@@ -109,6 +109,28 @@ pub enum StoreError {
         pack: PackId,
     },
 
+    /// What is wanted lies elsewhere, and there is nobody to fetch it.
+    #[error("pack {pack} is not all here: the frame at byte {offset_bytes} lies elsewhere")]
+    Absent {
+        /// Which pack.
+        pack: PackId,
+        /// Where the frame starts.
+        offset_bytes: u64,
+    },
+
+    /// What came from elsewhere is not what its checksum says. Nothing here is
+    /// damaged.
+    #[error(
+        "pack {pack} came damaged in the frame at byte {offset_bytes}: \
+         its checksum does not match"
+    )]
+    Garbled {
+        /// Which pack.
+        pack: PackId,
+        /// Where the frame starts.
+        offset_bytes: u64,
+    },
+
     /// A pack lies elsewhere, and could not be read from there.
     #[error("pack {pack} cannot be fetched")]
     Distant {
@@ -140,6 +162,12 @@ impl StoreError {
         }
     }
 
+    /// Whether the fault is that something lies elsewhere: what is here is
+    /// not to blame.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Absent { .. } | Self::Garbled { .. } | Self::Distant { .. })
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -150,9 +178,10 @@ impl StoreError {
             Self::Damaged { .. }
             | Self::PackHash { .. }
             | Self::Frame { .. }
+            | Self::Garbled { .. }
             | Self::Expand { .. } => ErrorKind::Damaged,
             Self::Object { source, .. } | Self::Format { source, .. } => source.kind(),
-            Self::Compress(_) => ErrorKind::Unavailable,
+            Self::Compress(_) | Self::Absent { .. } => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
             Self::Distant { source, .. } => source.kind,
             Self::Index(error) => error.kind(),

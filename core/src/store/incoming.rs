@@ -8,7 +8,10 @@
 //! killed, the store is as it was; a folder that is left over is swept by a
 //! later writer.
 
-use std::{fs::File, path::PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
 use rayon::prelude::*;
 
@@ -27,7 +30,7 @@ use crate::{
         content::content_at,
         copy::{Frames, copy_pack},
         objects::actual_id,
-        pack_reader::PackFile,
+        pack_reader::{Home, PackFile},
         pack_writer::{Sealed, WRITEBACK_BYTES, publish},
         sweep,
         writer::Added,
@@ -101,6 +104,19 @@ impl<'s> Incoming<'s> {
         Ok(id)
     }
 
+    /// Receives a pack that lies elsewhere on this disk and stays there. The
+    /// caller knows that its bytes hash to its name.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when it cannot be linked or copied.
+    pub fn link(&mut self, from: &Path, id: PackId) -> Result<(), StoreError> {
+        let to = self.own.pack_path(&id);
+        if fs_err::hard_link(from, &to).is_err() {
+            fs_err::copy(from, &to).map_err(PathError::when("copy", from))?;
+        }
+        Ok(())
+    }
+
     fn place(&self, file: &NewFile, id: PackId) -> Result<(), StoreError> {
         let path = self.own.pack_path(&id);
         self.target.disk().replace(file.path(), &path)?;
@@ -129,28 +145,12 @@ impl<'s> Incoming<'s> {
             return Err(BundleError::Duplicate { id: *pair[0] });
         }
         drop(sorted);
-        let mut rest = objects.as_slice();
-        let frames: Vec<(&Frame, &[Object])> = pack
-            .frames()
-            .iter()
-            .map(|frame| {
-                let (own, others) = rest.split_at(frame.objects as usize);
-                rest = others;
-                (frame, own)
-            })
-            .collect();
-        frames.par_iter().try_for_each(|(frame, objects)| {
-            if observer.cancelled() {
-                return Ok(());
-            }
-            check_frame(&pack, frame, objects)
-        })?;
-        drop(frames);
+        pack.check(&objects, observer)?;
         self.objects += objects.len() as u64;
         self.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
         let sealed =
             Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes: pack.file_bytes() };
-        self.own.add_sealed(&sealed);
+        self.own.add_sealed(&sealed, Home::Whole);
         self.own.merge_segments();
         self.packs.push(id);
         Ok(())
@@ -180,6 +180,16 @@ impl<'s> Incoming<'s> {
             None => self.target.locate(id),
             place => Ok(place),
         }
+    }
+
+    /// Whether what an object of the store refers to is to be looked at. What
+    /// lies elsewhere does so with all that it refers to, and is not fetched
+    /// to be told that.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    pub fn has_below(&self, place: &Place) -> Result<bool, StoreError> {
+        Ok(place.kind != ObjectKind::Blob && self.target.is_here(place)?)
     }
 
     /// An object from among what was received, else from the store.
@@ -250,7 +260,8 @@ impl<'s> Incoming<'s> {
             for object in &objects {
                 known += usize::from(self.target.locate(&object.id)?.is_some());
             }
-            if known == 0 {
+            // A pack of which a part was here is whole now.
+            if known == 0 || self.target.is_partial(id) {
                 self.move_pack(&pack, objects, &mut moved)?;
             } else if known < objects.len() {
                 mixed.push(pack);
@@ -283,12 +294,13 @@ impl<'s> Incoming<'s> {
         let (id, file_bytes) = (pack.id(), pack.file_bytes());
         let from = self.own.pack_path(&id);
         self.target.disk().sync_file(&from)?;
-        publish(self.target.disk(), &from, &self.target.pack_path(&id))?;
+        publish(self.target.disk(), &from, &self.target.layout().path(Home::Whole, &id))?;
         moved.objects += objects.len() as u64;
         moved.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
         moved.stored_bytes += file_bytes;
         moved.packs += 1;
-        self.target.add_sealed(&Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes });
+        let sealed = Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes };
+        self.target.add_sealed(&sealed, Home::Whole);
         Ok(())
     }
 }
@@ -296,15 +308,44 @@ impl<'s> Incoming<'s> {
 /// Takes the next bytes of a pack.
 pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
 
-fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object]) -> Result<(), StoreError> {
-    let raw = pack.raw(frame)?;
-    let mut offset = 0;
-    for object in objects {
-        let bytes = &raw[offset..offset + object.bytes as usize];
-        offset += object.bytes as usize;
-        if let Some(actual) = actual_id(object.kind, bytes).filter(|actual| *actual != object.id) {
-            return Err(StoreError::Damaged { pack: pack.id(), wanted: object.id, actual });
-        }
+impl PackFile {
+    /// Checks every frame, and every object against its id but for chunk
+    /// lists. Ends early, without an error, when the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`] with what is wrong.
+    pub fn check(&self, objects: &[Object], observer: &dyn Observer) -> Result<(), StoreError> {
+        let mut rest = objects;
+        let frames: Vec<(&Frame, &[Object])> = self
+            .frames()
+            .iter()
+            .map(|frame| {
+                let (own, others) = rest.split_at(frame.objects as usize);
+                rest = others;
+                (frame, own)
+            })
+            .collect();
+        frames.par_iter().try_for_each(|(frame, objects)| match observer.cancelled() {
+            true => Ok(()),
+            false => self.check_frame(frame, objects),
+        })
     }
-    Ok(())
+
+    /// Checks a frame, and its objects against their ids but for chunk lists.
+    ///
+    /// # Errors
+    /// [`StoreError`] with what is wrong.
+    pub fn check_frame(&self, frame: &Frame, objects: &[Object]) -> Result<(), StoreError> {
+        let raw = self.raw(frame)?;
+        let mut offset = 0;
+        for object in objects {
+            let bytes = &raw[offset..offset + object.bytes as usize];
+            offset += object.bytes as usize;
+            let actual = actual_id(object.kind, bytes);
+            if let Some(actual) = actual.filter(|actual| *actual != object.id) {
+                return Err(StoreError::Damaged { pack: self.id(), wanted: object.id, actual });
+            }
+        }
+        Ok(())
+    }
 }

@@ -3,8 +3,9 @@
 //! A [`Store`] reads, a [`Writer`] adds, [`compact`] merges small packs, what
 //! comes from elsewhere passes through [`Incoming`]. A [`BundleStore`] is a
 //! bundle file that is read in place, a [`Distant`] has packs that lie elsewhere.
-//! The files in `objects/` are the whole truth; what is in `index/` is made from
-//! them and made again when it is missing or damaged.
+//! The files in `objects/` are the whole truth, with stubs in `partial/` of what
+//! lies elsewhere; what is in `index/` is made from them and made again when it is
+//! missing or damaged.
 
 mod bundle;
 mod bundle_store;
@@ -15,15 +16,18 @@ pub mod copy;
 mod distant;
 mod entries;
 mod error;
+mod fetch;
 mod frame_cache;
 mod gather;
 mod incoming;
 mod lane;
 mod listing;
 mod marks;
+mod need;
 mod objects;
 mod pack_reader;
 mod pack_writer;
+mod partial;
 mod segment;
 mod share;
 mod sweep;
@@ -36,9 +40,11 @@ pub use content::{Content, ReadObject, chunks};
 pub use distant::{Distant, DistantError};
 pub use entries::Entries;
 pub use error::StoreError;
+pub use fetch::Pause;
 pub use incoming::{Incoming, Receive};
 pub use listing::{Leaf, Listing};
 pub use marks::Marks;
+pub use need::Needed;
 pub use objects::{Place, Store, actual_id};
 pub use pack_reader::PackFile;
 pub use share::{Share, Shares};

@@ -17,11 +17,12 @@ use crate::{
     disk::{Disk, table::TableError},
     format::{commit::Commit, pack::ObjectKind, tree::Node, wire::FormatError},
     store::{
-        Distant, StoreError,
-        catalog::{Catalog, Layout, Repair, Upkeep},
+        StoreError,
+        catalog::{Catalog, Layout, PackSlot, Repair, Upkeep},
         content::{Content, content_at},
+        fetch::Fetcher,
         frame_cache::FrameCache,
-        pack_reader::PackFile,
+        pack_reader::{Home, PackFile},
         pack_writer::Sealed,
     },
 };
@@ -63,13 +64,13 @@ pub struct Store {
     open_packs: AtomicUsize,
     repaired: Mutex<Repair>,
     origin: Origin,
-    pub(super) distant: Option<Arc<dyn Distant>>,
+    pub(super) fetcher: Option<Arc<Fetcher>>,
 }
 
 /// Where the packs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// In `objects/`, where they come and go.
+    /// In `objects/` and `partial/`, where they come and go.
     Folder,
     /// In a bundle, for good.
     Bundle,
@@ -137,7 +138,7 @@ impl Store {
             open_packs: AtomicUsize::new(0),
             repaired: Mutex::new(Repair::default()),
             origin,
-            distant: None,
+            fetcher: None,
         }
     }
 
@@ -167,6 +168,7 @@ impl Store {
     /// Makes the names of all packs durable, and tidies the index.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         self.disk.sync_folder(&self.layout.objects)?;
+        self.drop_shadowed();
         self.merge_segments();
         Ok(())
     }
@@ -179,10 +181,10 @@ impl Store {
         result
     }
 
-    pub(super) fn add_sealed(&self, sealed: &Sealed) {
+    pub(super) fn add_sealed(&self, sealed: &Sealed, home: Home) {
         self.change_catalog(|before| {
             let mut catalog = before.copy();
-            catalog.add_sealed(&self.layout, &self.disk, sealed);
+            catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
             (catalog, ())
         });
     }
@@ -252,9 +254,11 @@ impl Store {
         packs
     }
 
-    /// Where a pack lies.
+    /// Where a pack lies; one that is not there would lie among the whole ones.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
-        self.layout.objects.join(id.to_string())
+        let catalog = self.catalog();
+        let home = catalog.slot(id).map(|slot| slot.home).unwrap_or_default();
+        self.layout.path(home, id)
     }
 
     /// Name of the pack with this number.
@@ -291,8 +295,8 @@ impl Store {
     /// since that was done.
     fn locate_anew(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
         let place = self.locate(id)?;
-        let settled = self.origin == Origin::Bundle || self.catalog().is_current(&self.layout);
-        if place.is_some() || settled {
+        let settled = || self.origin == Origin::Bundle || self.catalog().is_current(&self.layout);
+        if place.is_some() || settled() {
             return Ok(place);
         }
         self.refresh()?;
@@ -310,7 +314,15 @@ impl Store {
         if let Some(pack) = &*open {
             return Ok(Arc::clone(pack));
         }
-        let pack = Arc::new(slot.open()?.with_distant(self.distant.clone()));
+        let pack = match slot.open(self.fetcher.as_ref()) {
+            // Completed by another process: it keeps its number.
+            Err(StoreError::Gone { .. }) if slot.home == Home::Partial => {
+                drop(open);
+                self.refresh()?;
+                return Ok(Arc::new(self.open_slot(&self.catalog().packs[number as usize])?));
+            }
+            pack => Arc::new(pack?),
+        };
         *open = Some(Arc::clone(&pack));
         drop(open);
         if self.open_packs.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_PACKS {
@@ -322,14 +334,23 @@ impl Store {
         Ok(pack)
     }
 
+    fn open_slot(&self, slot: &PackSlot) -> Result<PackFile, StoreError> {
+        slot.open(self.fetcher.as_ref())
+    }
+
     /// Opens a pack by name.
     ///
     /// # Errors
     /// [`StoreError::Gone`] when it was merged away, else what is wrong with it.
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
-        let catalog = self.catalog();
-        let number = catalog.numbers.get(id).ok_or(StoreError::Gone { pack: *id })?;
-        Ok(catalog.packs[*number as usize].open()?.with_distant(self.distant.clone()))
+        let gone = StoreError::Gone { pack: *id };
+        match self.open_slot(self.catalog().slot(id).ok_or(StoreError::Gone { pack: *id })?) {
+            Err(StoreError::Gone { .. }) if self.is_partial(id) => {
+                self.refresh()?;
+                self.open_slot(self.catalog().slot(id).ok_or(gone)?)
+            }
+            pack => pack,
+        }
     }
 
     /// The raw bytes of a whole frame. Its checksum is verified, the objects
@@ -441,10 +462,17 @@ impl Store {
     }
 }
 
+/// Where an object is: in a whole pack, if there is one that has it.
 fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
-    for segment in &catalog.segments {
-        if let Some(place) = segment.find(id)? {
-            return Ok(Some(place));
+    let is_whole = |place: &Place| catalog.packs[place.pack as usize].home == Home::Whole;
+    let any = |_: &Place| true;
+    let choices: &[&dyn Fn(&Place) -> bool] =
+        if catalog.has_partial { &[&is_whole, &any] } else { &[&any] };
+    for will_do in choices {
+        for segment in &catalog.segments {
+            if let Some(place) = segment.find(id, will_do)? {
+                return Ok(Some(place));
+            }
         }
     }
     Ok(None)

@@ -2,7 +2,8 @@
 //!
 //! Opening costs three reads (header, trailer, frame table); the object table
 //! is read only by those who rebuild the index, merge or verify. A pack may
-//! also lie inside a larger file, a bundle.
+//! also lie inside a larger file, a bundle, or be a stub of which some frames
+//! lie elsewhere: see [`distant`](crate::store::Distant).
 
 use std::{
     cell::RefCell,
@@ -10,15 +11,34 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
+
+use rustix::fs::{SeekFrom, seek};
 
 use crate::{
     base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder},
-    format::pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
-    store::{Distant, StoreError, bundle::Span},
+    format::pack::{self, Class, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
+    store::{
+        StoreError,
+        bundle::Span,
+        fetch::{Fetcher, Turn},
+    },
 };
+
+/// Whether all of a pack is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Home {
+    /// It is: what does not match its checksum is damaged.
+    #[default]
+    Whole,
+    /// Some frames lie elsewhere: what does not match its checksum does.
+    Partial,
+}
 
 /// A pack file with its frame table.
 #[derive(Debug)]
@@ -30,8 +50,11 @@ pub struct PackFile {
     base: u64,
     trailer: Trailer,
     frames: Vec<Frame>,
+    home: Home,
+    /// Frames of a partial pack that were found here, or put here.
+    here: Vec<AtomicBool>,
     /// Where the frames come from that are not in the file.
-    distant: Option<Arc<dyn Distant>>,
+    fetcher: Option<Arc<Fetcher>>,
 }
 
 thread_local! {
@@ -73,8 +96,23 @@ impl PackFile {
         read(&mut table, trailer.footer_offset())?;
         let start = (HEADER_BYTES as u64) + u64::from(extension);
         let frames = trailer.decode_frames(&table, start).map_err(format)?;
-        let (path, distant) = (path.to_owned(), None);
-        Ok(Self { file, path, id, base, trailer, frames, distant })
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            id,
+            base,
+            trailer,
+            frames,
+            home: Home::Whole,
+            here: Vec::new(),
+            fetcher: None,
+        })
+    }
+
+    /// The same as a pack of which some frames lie elsewhere.
+    pub(super) fn into_partial(self, fetcher: Option<Arc<Fetcher>>) -> Self {
+        let here = self.frames.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { home: Home::Partial, here, fetcher, ..self }
     }
 
     /// Its name.
@@ -117,7 +155,8 @@ impl PackFile {
     /// Reads a frame as it is stored and checks its checksum.
     ///
     /// # Errors
-    /// [`StoreError::Frame`] when the checksum does not match.
+    /// [`StoreError::Frame`] when the checksum does not match; of a partial
+    /// pack [`StoreError::Absent`], or why it could not be fetched.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let mut stored = Vec::new();
         self.stored_into(frame, &mut stored)?;
@@ -129,6 +168,21 @@ impl PackFile {
     /// # Errors
     /// As [`PackFile::stored`].
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
+        if self.reads_right(frame, stored)? {
+            return Ok(());
+        }
+        let (pack, offset_bytes) = (self.id, frame.offset);
+        match (self.home, &self.fetcher) {
+            (Home::Whole, _) => Err(StoreError::Frame { pack, offset_bytes }),
+            (Home::Partial, Some(fetcher)) if !fetcher.is_paused() => {
+                self.fetch(fetcher, frame, stored)
+            }
+            (Home::Partial, _) => Err(StoreError::Absent { pack, offset_bytes }),
+        }
+    }
+
+    /// Reads a frame; whether that is what its checksum says.
+    fn reads_right(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<bool, StoreError> {
         let bytes = frame.stored_bytes as usize;
         if stored.capacity() < bytes {
             // Zeros that nobody has to write.
@@ -136,39 +190,110 @@ impl PackFile {
         }
         stored.resize(bytes, 0);
         self.read_at(stored, frame.offset)?;
-        if pack::checksum(stored) == frame.checksum {
-            return Ok(());
+        let is_right = pack::checksum(stored) == frame.checksum;
+        if is_right {
+            self.mark_here(frame);
         }
-        match &self.distant {
-            Some(distant) => self.fetch(distant.as_ref(), frame, stored),
-            None => Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset }),
-        }
+        Ok(is_right)
     }
 
     /// Takes a frame from elsewhere, and keeps it for the next time.
     fn fetch(
         &self,
-        distant: &dyn Distant,
+        fetcher: &Fetcher,
         frame: &Frame,
         stored: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        let range = frame.offset..frame.offset + u64::from(frame.stored_bytes);
-        let read = distant.read(self.id, range);
-        *stored = read.map_err(|source| StoreError::Distant { pack: self.id, source })?;
+        if frame.class == Class::Metadata {
+            fetcher.announce(self.metadata_to_fetch(fetcher, frame)?);
+        }
+        let _turn: Turn<'_> = fetcher.turn(self.id, frame.offset);
+        // Whoever was at it before may have brought it.
+        if self.reads_right(frame, stored)? {
+            return Ok(());
+        }
+        let read = fetcher.distant.read(self.id, frame.range());
+        *stored = read.map_err(|source| {
+            fetcher.forget();
+            StoreError::Distant { pack: self.id, source }
+        })?;
         let is_whole = stored.len() == frame.stored_bytes as usize;
         if !is_whole || pack::checksum(stored) != frame.checksum {
-            return Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset });
+            return Err(StoreError::Garbled { pack: self.id, offset_bytes: frame.offset });
         }
+        let keeps = frame.class == Class::Metadata || fetcher.distant.keeps_contents();
         // Where it cannot be kept it is fetched again.
-        if let Ok(file) = fs_err::OpenOptions::new().write(true).open(&self.path) {
-            let _ = file.file().write_all_at(stored, self.base + frame.offset);
+        if keeps && fetcher.disk.fill(&self.path, frame.offset, stored).is_ok() {
+            self.mark_here(frame);
         }
         Ok(())
     }
 
-    /// The same, with frames that are not in the file taken from elsewhere.
-    pub(super) fn with_distant(self, distant: Option<Arc<dyn Distant>>) -> Self {
-        Self { distant, ..self }
+    fn number(&self, frame: &Frame) -> Option<usize> {
+        self.frames.binary_search_by_key(&frame.offset, |frame| frame.offset).ok()
+    }
+
+    fn mark_here(&self, frame: &Frame) {
+        if self.home == Home::Partial
+            && let Some(here) = self.number(frame).and_then(|number| self.here.get(number))
+        {
+            here.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a frame is here: its bytes are what its checksum says. Those of
+    /// a whole pack are taken to be, without a look.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the file cannot be read.
+    pub fn is_here(&self, frame: &Frame) -> Result<bool, StoreError> {
+        let is_marked =
+            |number: usize| self.here.get(number).map(|here| here.load(Ordering::Relaxed));
+        if self.home == Home::Whole || self.number(frame).and_then(is_marked) == Some(true) {
+            return Ok(true);
+        }
+        if self.is_hole(frame.range()) {
+            return Ok(false);
+        }
+        self.reads_right(frame, &mut Vec::new())
+    }
+
+    /// Whether nothing was ever written there. Where the file system cannot
+    /// say it has to be read.
+    fn is_hole(&self, range: Range<u64>) -> bool {
+        match seek(self.file.file(), SeekFrom::Data(range.start)) {
+            Ok(data) => data >= range.end,
+            Err(error) => error == rustix::io::Errno::NXIO,
+        }
+    }
+
+    /// All metadata that is not here, from `first` on and then what lies
+    /// before it: it lies together and is needed together. Said once.
+    pub(super) fn metadata_to_fetch(
+        &self,
+        fetcher: &Fetcher,
+        first: &Frame,
+    ) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
+        if !fetcher.is_new(self.id) {
+            return Ok(Vec::new());
+        }
+        let (before, from): (Vec<&Frame>, Vec<&Frame>) = self
+            .frames
+            .iter()
+            .filter(|frame| frame.class == Class::Metadata)
+            .partition(|frame| frame.offset < first.offset);
+        let mut ranges = Vec::new();
+        for frame in from.into_iter().chain(before) {
+            if !self.is_here(frame)? {
+                ranges.push((self.id, frame.range()));
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// Whether all of it is here.
+    pub(super) fn home(&self) -> Home {
+        self.home
     }
 
     /// Where the frames start.

@@ -164,8 +164,13 @@ impl Segment {
         }
     }
 
-    /// Where an object is, if this segment knows it and its pack is there.
-    pub(super) fn find(&self, id: &ObjectId) -> Result<Option<Place>, TableError> {
+    /// Where an object is, if this segment knows it and its pack is there: the
+    /// first of its places that will do.
+    pub(super) fn find(
+        &self,
+        id: &ObjectId,
+        will_do: &dyn Fn(&Place) -> bool,
+    ) -> Result<Option<Place>, TableError> {
         match &self.source {
             Source::File(table) => {
                 for record in table.from(id.as_bytes())? {
@@ -173,7 +178,7 @@ impl Segment {
                     if record[..32] != id.as_bytes()[..] {
                         break;
                     }
-                    if let Some(place) = self.live_place(record) {
+                    if let Some(place) = self.live_place(record).filter(will_do) {
                         return Ok(Some(place));
                     }
                 }
@@ -181,7 +186,7 @@ impl Segment {
             }
             Source::Memory(records) => {
                 let at = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
-                Ok(at.ok().and_then(|at| self.live_place(&records[at])))
+                Ok(at.ok().and_then(|at| self.live_place(&records[at])).filter(will_do))
             }
         }
     }

@@ -30,6 +30,7 @@ use crate::{
         Store, StoreError,
         lane::Lane,
         objects::lock,
+        pack_reader::Home,
         pack_writer::{Encoded, PackWriter},
         sweep,
     },
@@ -427,7 +428,7 @@ impl<'s> Writer<'s> {
         let layout = self.store.layout();
         let sealed = pack.seal(self.store.disk(), &layout.objects, metadata)?;
         let bytes = sealed.file_bytes;
-        self.store.add_sealed(&sealed);
+        self.store.add_sealed(&sealed, Home::Whole);
         for object in &sealed.objects {
             lock(self.shard(&object.id)).remove(&object.id);
         }

@@ -24,7 +24,7 @@ use std::{fmt::Debug, ops::Range};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use crate::service::ServiceError;
+use crate::service::{ServiceError, client::Client};
 
 pub use blocks::{Blocks, WholeObject};
 pub use content::{Content, ContentOptions};
@@ -46,4 +46,14 @@ pub trait Fetch: Debug + Send + Sync + 'static {
         key: &'a str,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Bytes, ServiceError>>;
+}
+
+impl Fetch for Client {
+    fn fetch<'a>(
+        &'a self,
+        key: &'a str,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Bytes, ServiceError>> {
+        Box::pin(async move { Ok(self.read(key, Some(range)).await?.bytes) })
+    }
 }

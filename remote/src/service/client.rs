@@ -11,19 +11,42 @@
 use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    Conditions, Listed, Object, Progress, Service, ServiceError, Upload, Version, What, When,
     gauge::{Gauge, Turn},
     throttle::Throttle,
     traffic::Traffic,
+    unread,
+    upload::read_part,
 };
+
+/// Largest file that goes up in one request where a service takes parts, too:
+/// a push of a few MiB is then one request, not five.
+pub const WHOLE_BYTES: u64 = 48 << 20;
+
+/// Length of a part of a larger one.
+pub const PART_BYTES: u64 = 16 << 20;
+
+/// Bytes of files that are held while they go up, in pages.
+const HELD_PAGES: u64 = (96 << 20) / PAGE_BYTES;
+
+/// Unit in which those are counted.
+const PAGE_BYTES: u64 = 64 << 10;
+
+/// Uploads in parts under way at once. Each holds a part while it waits for
+/// room for the next, so together they must leave room for one more.
+const UPLOADS: usize = 2;
 
 /// How requests are made.
 #[derive(Clone, Debug)]
@@ -38,7 +61,8 @@ pub struct Policy {
     pub timeout: Duration,
     /// The least rate that a body is expected to move at, in bytes a second.
     pub least_rate: u64,
-    /// Requests under way at most.
+    /// Requests under way at most: as many as a plan of ranges may want, so
+    /// that 500 scattered ones take three round trips.
     pub requests: usize,
     /// Bytes a second at most, out and in.
     pub limits: (Option<u64>, Option<u64>),
@@ -52,7 +76,7 @@ impl Default for Policy {
             longest_pause: Duration::from_secs(20),
             timeout: Duration::from_secs(30),
             least_rate: 64 << 10,
-            requests: 32,
+            requests: 192,
             limits: (None, None),
         }
     }
@@ -67,6 +91,19 @@ pub struct Client {
     upload: Arc<Throttle>,
     download: Arc<Throttle>,
     traffic: Arc<Traffic>,
+    /// For messages.
+    location: Arc<str>,
+    held: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
+}
+
+/// Bytes that take room until the last copy of them is gone.
+struct Held(Vec<u8>, #[expect(dead_code, reason = "it counts while it lives")] OwnedSemaphorePermit);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl Client {
@@ -75,7 +112,23 @@ impl Client {
         let gauge = Arc::new(Gauge::new(policy.requests));
         let (upload, download) = policy.limits;
         let (upload, download) = (Arc::new(Throttle::new(upload)), Throttle::new(download).into());
-        Self { service, policy: Arc::new(policy), gauge, upload, download, traffic }
+        Self {
+            service,
+            policy: Arc::new(policy),
+            gauge,
+            upload,
+            download,
+            traffic,
+            location: "".into(),
+            held: Arc::new(Semaphore::new(HELD_PAGES as usize)),
+            uploads: Arc::new(Semaphore::new(UPLOADS)),
+        }
+    }
+
+    /// The same, which names `location` in its errors.
+    #[must_use]
+    pub fn at(self, location: &str) -> Self {
+        Self { location: location.into(), ..self }
     }
 
     /// What was counted so far.
@@ -156,6 +209,117 @@ impl Client {
         self.attempts("remove", key, 0, || self.service.remove(key)).await
     }
 
+    /// Removes objects, as far as they are there.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt; some may then be removed.
+    pub async fn remove_many(&self, keys: &[String]) -> Result<(), ServiceError> {
+        let first = keys.first().map_or("", String::as_str);
+        self.attempts("remove", first, 0, || self.service.remove_many(keys)).await
+    }
+
+    /// Lists some of the keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn peek(&self, prefix: &str, most: usize) -> Result<Vec<String>, ServiceError> {
+        self.attempts("list", prefix, 0, || self.service.peek(prefix, most)).await
+    }
+
+    /// Whether a file of that length goes up in parts.
+    pub fn takes_parts(&self, key: &str, length: u64) -> bool {
+        length > WHOLE_BYTES && self.service.upload(key).is_some()
+    }
+
+    /// Writes a file as an object, whatever is there: one of more than
+    /// [`WHOLE_BYTES`] in parts, or as a stream where the service knows none.
+    /// Never is more than a small number of parts held, whatever goes up at
+    /// once. What a failed upload in parts left is removed.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt; [`What::Stopped`] when `progress`
+    /// was asked to.
+    pub async fn write_file(
+        &self,
+        key: &str,
+        (path, length): (&Path, u64),
+        progress: &Progress,
+    ) -> Result<(), ServiceError> {
+        if length <= WHOLE_BYTES {
+            let bytes = self.hold(key, path, 0..length).await?;
+            self.check_going(key, progress)?;
+            self.write(key, bytes, When::Always).await?;
+            progress.advance(length);
+            return Ok(());
+        }
+        let _turn = self.uploads.acquire().await.expect("never closed");
+        self.check_going(key, progress)?;
+        let Some(upload) = self.service.upload(key) else {
+            self.upload.take(length).await;
+            let write = || self.service.write_file(key, path, length);
+            self.attempts("write", key, length, write).await?;
+            progress.advance(length);
+            return Ok(());
+        };
+        let upload = Mutex::new(upload);
+        let result = self.write_parts((key, &upload), (path, length), progress).await;
+        if result.is_err() {
+            let abort = || async { upload.lock().await.abort().await };
+            let _ = self.attempts("write", key, 0, abort).await;
+        }
+        result
+    }
+
+    async fn write_parts(
+        &self,
+        (key, upload): (&str, &Mutex<Box<dyn Upload>>),
+        (path, length): (&Path, u64),
+        progress: &Progress,
+    ) -> Result<(), ServiceError> {
+        let mut at = 0;
+        while at < length {
+            self.check_going(key, progress)?;
+            let end = length.min(at + PART_BYTES);
+            let bytes = self.hold(key, path, at..end).await?;
+            self.upload.take(end - at).await;
+            // It waits for others to be through.
+            let patience = (end - at).saturating_mul(8);
+            let part = || async { upload.lock().await.part(bytes.clone()).await };
+            self.attempts("write", key, patience, part).await?;
+            progress.advance(end - at);
+            at = end;
+        }
+        let finish = || async { upload.lock().await.finish().await };
+        match self.attempts("write", key, PART_BYTES * 8, finish).await {
+            // Whose reply was lost may have been done.
+            Err(error) if error.what == What::NotFound => match self.length(key).await? {
+                Some(found) if found == length => Ok(()),
+                _ => Err(error),
+            },
+            result => result,
+        }
+    }
+
+    /// Reads a part of a file once there is room for it.
+    async fn hold(&self, key: &str, path: &Path, range: Range<u64>) -> Result<Bytes, ServiceError> {
+        let pages = (range.end - range.start).div_ceil(PAGE_BYTES) as u32;
+        let room = Arc::clone(&self.held).acquire_many_owned(pages).await.expect("never closed");
+        let read = read_part(path, range).await;
+        let bytes = read.map_err(|error| self.placed(unread(key, &error)))?;
+        Ok(Bytes::from_owner(Held(bytes, room)))
+    }
+
+    fn check_going(&self, key: &str, progress: &Progress) -> Result<(), ServiceError> {
+        match progress.is_stopped() {
+            true => Err(self.placed(ServiceError::new("write", key, What::Stopped, String::new()))),
+            false => Ok(()),
+        }
+    }
+
+    fn placed(&self, error: ServiceError) -> ServiceError {
+        ServiceError { location: self.location.to_string(), ..error }
+    }
+
     async fn attempts<T, F>(
         &self,
         operation: &'static str,
@@ -181,7 +345,7 @@ impl Client {
             };
             tell(turn, error.what);
             if !error.what.is_temporary() || number >= self.policy.attempts {
-                return Err(error);
+                return Err(self.placed(error));
             }
             self.traffic.retry();
             let wait = error.retry_after.unwrap_or_else(|| jittered(pause));
@@ -203,17 +367,12 @@ fn transfer_time(bytes: u64, rate: u64) -> Duration {
 }
 
 fn silence(operation: &'static str, key: &str, patience: Duration) -> ServiceError {
-    ServiceError {
-        operation,
-        key: key.to_owned(),
-        what: What::Temporary,
-        message: format!("no answer in {} s", patience.as_secs()),
-        retry_after: None,
-    }
+    let message = format!("no answer in {} s", patience.as_secs());
+    ServiceError::new(operation, key, What::Temporary, message)
 }
 
 /// Half of `pause`, and a random part of the other half.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     // Keys of a new state differ each time.
     let random = RandomState::new().hash_one(std::process::id()) % 1024;
     pause / 2 + pause.mul_f64(random as f64 / 2048.0)

@@ -1,6 +1,8 @@
 //! What can go wrong between here and there.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
+
+use snap_core::base::kind::ErrorKind;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub enum What {
     Unreachable,
     /// The service cannot do this.
     Unsupported,
+    /// Whoever asked wants it no more.
+    Stopped,
     /// Something else.
     Other,
 }
@@ -40,20 +44,81 @@ impl What {
     pub fn is_temporary(self) -> bool {
         matches!(self, Self::Busy | Self::Temporary | Self::Unreachable)
     }
+
+    /// What a caller can do about it.
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Self::NotFound | Self::NoBucket => ErrorKind::NotFound,
+            Self::Conflict => ErrorKind::Exists,
+            Self::Denied | Self::Unauthenticated | Self::Expired | Self::Clock => ErrorKind::Denied,
+            Self::Short => ErrorKind::Damaged,
+            Self::Unsupported => ErrorKind::Unsupported,
+            Self::Stopped => ErrorKind::Interrupted,
+            Self::Full | Self::Busy | Self::Temporary | Self::Unreachable | Self::Other => {
+                ErrorKind::Unavailable
+            }
+        }
+    }
+
+    /// In words; empty where only the service's own say anything.
+    fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "there is no such object",
+            Self::Conflict => "it is not as it was",
+            Self::Denied => "permission is denied",
+            Self::Unauthenticated => "the keys are missing, or not known there",
+            Self::Expired => "the keys have expired",
+            Self::Clock => "the clocks here and there differ too much",
+            Self::NoBucket => "there is no such bucket",
+            Self::Short => "it is cut short",
+            Self::Full => "no room is left there",
+            Self::Busy => "too many requests",
+            Self::Unreachable => "nobody answers there",
+            Self::Stopped => "it was given up",
+            Self::Unsupported => "the service cannot do that",
+            Self::Temporary | Self::Other => "",
+        }
+    }
 }
 
 /// What went wrong with a request, and with which.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {key}: {message}")]
 pub struct ServiceError {
     /// What was to be done: `read`, `write`, `list`, …
     pub operation: &'static str,
-    /// With which key or prefix, and where.
+    /// With which key or prefix.
     pub key: String,
+    /// Where; empty while nobody has said it.
+    pub location: String,
     /// What went wrong.
     pub what: What,
-    /// In words, without secrets.
+    /// In the service's words, without secrets; may be empty.
     pub message: String,
     /// When the service asked to be left alone until.
     pub retry_after: Option<Duration>,
+}
+
+impl ServiceError {
+    /// An error at a place that is yet to be said.
+    pub fn new(operation: &'static str, key: &str, what: What, message: String) -> Self {
+        let (key, location) = (key.to_owned(), String::new());
+        Self { operation, key, location, what, message, retry_after: None }
+    }
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}", self.operation)?;
+        if !self.key.is_empty() {
+            write!(f, " {}", self.key)?;
+        }
+        if !self.location.is_empty() {
+            write!(f, " at {}", self.location)?;
+        }
+        match (self.what.words(), self.message.as_str()) {
+            ("", message) => write!(f, ": {message}"),
+            (words, "") => write!(f, ": {words}"),
+            (words, message) => write!(f, ": {words}: {message}"),
+        }
+    }
 }

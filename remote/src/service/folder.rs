@@ -26,6 +26,9 @@ use super::{
 /// Where files are written before they have their names.
 const TEMPORARY: &str = "tmp";
 
+/// Bytes of a file that are copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// What is locked while a file is compared and replaced.
 const LOCK: &str = "tmp/lock";
 
@@ -61,6 +64,33 @@ impl Folder {
         self.traffic.received(bytes.len() as u64);
         let version = is_whole.then(|| version_of(&bytes));
         Ok(Object { bytes: bytes.into(), version })
+    }
+
+    /// Copies a file, in pieces.
+    fn copy_now(&self, key: &str, from: &Path, length: u64) -> Result<(), Problem> {
+        let path = self.root.join(key);
+        let (Some(folder), temporary) = (path.parent(), self.root.join(TEMPORARY)) else {
+            return Err(Problem::Unsupported);
+        };
+        self.disk.create_folders(folder)?;
+        self.disk.create_folders(&temporary)?;
+        let mut source = fs_err::File::open(from).map_err(PathError::when("open", from))?;
+        let mut file = self.disk.create(&temporary.join(unique_name("put")))?;
+        let mut piece = vec![0; PIECE_BYTES.min(length as usize)];
+        let mut left = length;
+        while left > 0 {
+            let bytes = left.min(PIECE_BYTES as u64);
+            let piece = &mut piece[..bytes as usize];
+            source.read_exact(piece).map_err(PathError::when("read", from))?;
+            file.write(piece)?;
+            left -= bytes;
+        }
+        file.sync()?;
+        self.disk.replace(file.path(), &path)?;
+        file.keep();
+        self.disk.sync_folder(folder)?;
+        self.traffic.sent(length);
+        Ok(())
     }
 
     fn write_now(&self, key: &str, bytes: &[u8], when: &When) -> Result<Version, Problem> {
@@ -169,6 +199,18 @@ impl Service for Folder {
         })
     }
 
+    fn write_file<'a>(
+        &'a self,
+        key: &'a str,
+        path: &'a Path,
+        length: u64,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        let path = path.to_owned();
+        self.run(("write", Kind::Put), key, move |folder, key| {
+            folder.copy_now(key, &path, length)
+        })
+    }
+
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
         self.run(("list", Kind::List), prefix, |folder, prefix| folder.list_now(prefix))
     }
@@ -227,11 +269,11 @@ impl Problem {
                 };
                 (what, format!("{error}: {}", error.source))
             }
-            Self::Conflict => (What::Conflict, "it is not as it was".to_owned()),
+            Self::Conflict => (What::Conflict, String::new()),
             Self::Short(bytes) => (What::Short, format!("it ends {bytes} B early")),
             Self::Unsupported => (What::Unsupported, "not a key".to_owned()),
             Self::Gave(message) => (What::Other, message),
         };
-        ServiceError { operation, key, what, message, retry_after: None }
+        ServiceError::new(operation, &key, what, message)
     }
 }

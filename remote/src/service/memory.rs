@@ -53,7 +53,7 @@ impl Memory {
             return Err(told("write", key, What::Unsupported, "no such condition"));
         }
         if !holds {
-            return Err(told("write", key, What::Conflict, "it is not as it was"));
+            return Err(told("write", key, What::Conflict, ""));
         }
         self.traffic.sent(bytes.len() as u64);
         let version = version_of(&bytes);
@@ -71,12 +71,12 @@ impl Service for Memory {
         Box::pin(async move {
             self.traffic.request(Kind::Get);
             let Some(bytes) = lock(&self.objects).get(key).cloned() else {
-                return Err(told("read", key, What::NotFound, "there is no such object"));
+                return Err(told("read", key, What::NotFound, ""));
             };
             let version = Some(version_of(&bytes));
             let range = range.unwrap_or(0..bytes.len() as u64);
             if range.end > bytes.len() as u64 {
-                return Err(told("read", key, What::Short, "it ends early"));
+                return Err(told("read", key, What::Short, ""));
             }
             self.traffic.received(range.end - range.start);
             let bytes = bytes.slice(range.start as usize..range.end as usize);
@@ -136,6 +136,5 @@ fn version_of(bytes: &Bytes) -> Version {
 }
 
 fn told(operation: &'static str, key: &str, what: What, message: &str) -> ServiceError {
-    let (key, message) = (key.to_owned(), message.to_owned());
-    ServiceError { operation, key, what, message, retry_after: None }
+    ServiceError::new(operation, key, what, message.to_owned())
 }

@@ -14,13 +14,15 @@ pub mod opendal;
 mod throttle;
 pub mod traffic;
 pub mod transport;
+mod upload;
 
-use std::{fmt::Debug, ops::Range};
+use std::{fmt::Debug, io, ops::Range, path::Path};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
 pub use error::{ServiceError, What};
+pub use upload::{Progress, Upload};
 
 /// What says whether an object is still what it was: an ETag, a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,4 +116,63 @@ pub trait Service: Debug + Send + Sync + 'static {
 
     /// Which conditions it keeps to.
     fn conditions(&self) -> Conditions;
+
+    /// Writes the first `length` bytes of a file as an object, in one request,
+    /// whatever is there.
+    ///
+    /// # Errors
+    /// [`ServiceError`]; there may then be a part of it.
+    fn write_file<'a>(
+        &'a self,
+        key: &'a str,
+        path: &'a Path,
+        length: u64,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            let bytes = upload::read_part(path, 0..length).await;
+            let bytes = bytes.map_err(|error| unread(key, &error))?;
+            self.write(key, bytes.into(), When::Always).await.map(drop)
+        })
+    }
+
+    /// Begins to write an object in parts; `None` where the service knows none.
+    /// Nothing is asked yet.
+    fn upload(&self, _key: &str) -> Option<Box<dyn Upload>> {
+        None
+    }
+
+    /// Lists some of the keys that begin with `prefix`, which ends with `/` or
+    /// is empty: at most `most`, folders among them.
+    ///
+    /// # Errors
+    /// [`ServiceError`]; a prefix of which there is nothing is an empty list.
+    fn peek<'a>(
+        &'a self,
+        prefix: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
+        Box::pin(async move {
+            let listed = self.list(prefix).await?;
+            Ok(listed.into_iter().take(most).map(|object| object.key).collect())
+        })
+    }
+
+    /// Removes objects, as far as they are there, in as few requests as the
+    /// service allows.
+    ///
+    /// # Errors
+    /// [`ServiceError`]; some may then be removed.
+    fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            for key in keys {
+                self.remove(key).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A file here that was to be written there could not be read.
+fn unread(key: &str, error: &io::Error) -> ServiceError {
+    ServiceError::new("write", key, What::Other, error.to_string())
 }

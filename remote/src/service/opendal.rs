@@ -1,16 +1,27 @@
 //! Services that OpenDAL reaches. Nothing outside of this module knows it.
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use opendal::{Error, ErrorKind, Metadata, OperationContext, Operator, options};
+use futures::{StreamExt, future::BoxFuture};
+use opendal::{
+    Error, ErrorKind, Executor, Metadata, OperationContext, Operator, options,
+    raw::{OpWrite, Service as _, oio, oio::Write},
+};
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
     traffic::{Kind, Traffic},
-    transport::{Reply, Transport},
+    transport::{Reply, Tasks, Transport, with_file},
+    unread,
+    upload::read_part,
 };
+
+/// Parts of one object that are under way at once.
+const PARTS_AT_ONCE: usize = 4;
+
+/// Bytes that are written at a time where an object goes out as a stream.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// A service behind an operator.
 #[derive(Debug)]
@@ -24,6 +35,7 @@ impl Bucket {
     /// A service that speaks HTTP, over `transport`.
     pub fn over_http(operator: Operator, transport: Transport) -> Self {
         let context = OperationContext::new().with_http_transport(transport.into());
+        let context = context.with_executor(Executor::with(Tasks));
         Self { operator: operator.with_context(context), traffic: None }
     }
 
@@ -57,6 +69,75 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    /// Writes a file piece by piece to a service that takes it so.
+    async fn stream_file(&self, key: &str, path: &Path, length: u64) -> Result<(), ServiceError> {
+        self.count(Kind::Put, length as usize, 0);
+        let failed = |error: Error| told("write", key, &error, Reply::default());
+        let mut writer = self.operator.writer(key).await.map_err(failed)?;
+        let mut at = 0;
+        while at < length {
+            let end = length.min(at + PIECE_BYTES);
+            let written = match read_part(path, at..end).await {
+                Ok(piece) => writer.write(piece).await.map_err(failed),
+                Err(error) => Err(unread(key, &error)),
+            };
+            if let Err(error) = written {
+                let _ = writer.abort().await;
+                return Err(error);
+            }
+            at = end;
+        }
+        writer.close().await.map(drop).map_err(failed)
+    }
+
+    async fn peek_now(&self, prefix: &str, most: usize) -> Result<Vec<String>, Error> {
+        let options = options::ListOptions { limit: Some(most), ..Default::default() };
+        let entries = self.operator.lister_options(prefix, options).await?;
+        let mut entries = entries.take(most);
+        let mut keys = Vec::new();
+        while let Some(entry) = entries.next().await {
+            let entry = entry?;
+            // The folder itself is listed, too.
+            if entry.path() != prefix && entry.path() != "/" {
+                keys.push(entry.path().to_owned());
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// An object that OpenDAL writes in parts. At the level below its writers: those
+/// have lost a part when it comes back with an error.
+struct Parts {
+    writer: oio::Writer,
+    key: String,
+}
+
+impl Parts {
+    async fn told<T>(
+        key: &str,
+        attempt: impl Future<Output = Result<T, Error>>,
+    ) -> Result<(), ServiceError> {
+        let (result, reply) = Reply::of(attempt).await;
+        result.map(drop).map_err(|error| told("write", key, &error, reply))
+    }
+}
+
+impl Upload for Parts {
+    fn part(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(Self::told(&self.key, self.writer.write(bytes.into())))
+    }
+
+    fn finish(&mut self) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(Self::told(&self.key, self.writer.close()))
+    }
+
+    fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(Self::told(&self.key, self.writer.abort()))
+    }
+}
+
 impl Service for Bucket {
     fn read<'a>(
         &'a self,
@@ -68,13 +149,11 @@ impl Service for Bucket {
             let (result, reply) = Reply::of(self.read_now(key, range)).await;
             let object = result.map_err(|error| told("read", key, &error, reply))?;
             match wanted {
-                Some(wanted) if object.bytes.len() as u64 != wanted => Err(ServiceError {
-                    operation: "read",
-                    key: key.to_owned(),
-                    what: What::Short,
-                    message: format!("it ends {} B early", wanted - object.bytes.len() as u64),
-                    retry_after: None,
-                }),
+                Some(wanted) if object.bytes.len() as u64 != wanted => {
+                    let missing = wanted.saturating_sub(object.bytes.len() as u64);
+                    let message = format!("it ends {missing} B early");
+                    Err(ServiceError::new("read", key, What::Short, message))
+                }
                 _ => Ok(object),
             }
         })
@@ -142,6 +221,59 @@ impl Service for Bucket {
         })
     }
 
+    fn write_file<'a>(
+        &'a self,
+        key: &'a str,
+        path: &'a Path,
+        length: u64,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            if self.traffic.is_some() {
+                return self.stream_file(key, path, length).await;
+            }
+            self.count(Kind::Put, length as usize, 0);
+            let write = with_file((path.to_owned(), length), self.operator.write(key, Bytes::new()));
+            let (result, reply) = Reply::of(write).await;
+            result.map(drop).map_err(|error| told("write", key, &error, reply))
+        })
+    }
+
+    fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
+        if !self.operator.info().capability().write_can_multi || self.traffic.is_some() {
+            return None;
+        }
+        let options = options::WriteOptions { concurrent: PARTS_AT_ONCE, ..Default::default() };
+        let capability = self.operator.info().capability();
+        let (write, _) = OpWrite::from_options(&capability, options).ok()?;
+        let writer = self.operator.service().write(self.operator.context(), key, write).ok()?;
+        Some(Box::new(Parts { writer, key: key.to_owned() }))
+    }
+
+    fn peek<'a>(
+        &'a self,
+        prefix: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
+        Box::pin(async move {
+            let (result, reply) = Reply::of(self.peek_now(prefix, most)).await;
+            self.count(Kind::List, 0, 0);
+            match result {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+                result => result.map_err(|error| told("list", prefix, &error, reply)),
+            }
+        })
+    }
+
+    fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            keys.iter().for_each(|_| self.count(Kind::Delete, 0, 0));
+            let remove = self.operator.delete_iter(keys.iter().map(String::as_str));
+            let (result, reply) = Reply::of(remove).await;
+            let first = keys.first().map_or("", String::as_str);
+            result.map_err(|error| told("remove", first, &error, reply))
+        })
+    }
+
     fn conditions(&self) -> Conditions {
         let can = self.operator.info().capability();
         let unchanged = can.write_with_if_match || can.write_with_if_version_match;
@@ -191,7 +323,8 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
         Some(413 | 507) => Some(What::Full),
         Some(429 | 503) => Some(What::Busy),
         Some(500 | 502 | 504 | 408) => Some(What::Temporary),
-        None if reply.asked => Some(What::Unreachable),
+        None if is_unconnected(error) => Some(What::Unreachable),
+        None if reply.asked => Some(What::Temporary),
         _ => None,
     };
     let by_kind = || match error.kind() {
@@ -204,18 +337,31 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
         _ if error.is_temporary() => What::Temporary,
         _ => What::Other,
     };
-    ServiceError {
-        operation,
-        key: key.to_owned(),
-        what: code.or(by_status).unwrap_or_else(by_kind),
-        message: plain(&text),
-        retry_after: reply.retry_after,
-    }
+    let what = code.or(by_status).unwrap_or_else(by_kind);
+    // Where a code says it all, the text may name keys.
+    let message = match code {
+        Some(_) => String::new(),
+        None => plain(error),
+    };
+    ServiceError { retry_after: reply.retry_after, ..ServiceError::new(operation, key, what, message) }
 }
 
-/// What is said at the end of OpenDAL's text, without the parts for developers.
-fn plain(text: &str) -> String {
-    let text = text.split(" context: {").next().unwrap_or(text);
-    let after = text.split_once(" => ").map_or(text, |(_, after)| after);
-    after.trim().chars().filter(|char| !char.is_control()).take(300).collect()
+/// What OpenDAL says, without the parts for developers, and the first cause.
+fn plain(error: &Error) -> String {
+    let mut text = error.message().to_owned();
+    let mut cause = std::error::Error::source(error);
+    while let Some(deeper) = cause.and_then(std::error::Error::source) {
+        cause = Some(deeper);
+    }
+    if let Some(cause) = cause {
+        text = format!("{text}: {cause}");
+    }
+    text.trim().chars().filter(|char| !char.is_control()).take(300).collect()
+}
+
+/// Whether no connection came about.
+fn is_unconnected(error: &Error) -> bool {
+    let cause = std::error::Error::source(error);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<reqwest::Error>());
+    cause.is_some_and(reqwest::Error::is_connect)
 }

@@ -1,24 +1,44 @@
 //! HTTP as OpenDAL asks for it: counted, with what a refusal says on the side.
 
-use std::{cell::Cell, future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt, stream};
 use http::{Method, Request, Response};
-use opendal::{Buffer, HttpBody, HttpTransport, HttpTransporter};
+use opendal::{
+    Buffer, Error, ErrorKind, Execute, HttpBody, HttpTransport, HttpTransporter,
+    raw::BoxedStaticFuture,
+};
 use opendal_http_transport_reqwest::ReqwestTransport;
 
-use super::traffic::{Kind, Traffic};
+use super::{
+    traffic::{Kind, Traffic},
+    upload::read_part,
+};
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long nothing may arrive while something is awaited.
+/// How long a reply may take to begin, besides the time that the request needs.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// The least rate that a request is expected to go out at, in bytes a second.
+const LEAST_RATE: u64 = 64 << 10;
+
+/// Bytes of a file that are read at a time while it goes out.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Longest wait that a service is granted its wish for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 tokio::task_local! {
-    static REPLY: Cell<Reply>;
+    static REPLY: Arc<Mutex<Reply>>;
+    static FILE: (PathBuf, u64);
 }
 
 /// What the last reply within an attempt said besides its body.
@@ -35,12 +55,47 @@ pub(super) struct Reply {
 impl Reply {
     /// Does `attempt`, and says what was replied last.
     pub(super) async fn of<T>(attempt: impl Future<Output = T>) -> (T, Self) {
-        REPLY
-            .scope(Cell::default(), async move {
-                let result = attempt.await;
-                (result, REPLY.with(Cell::get))
-            })
-            .await
+        let reply = Arc::default();
+        let result = REPLY.scope(Arc::clone(&reply), attempt).await;
+        (result, read(&reply))
+    }
+
+    fn note(self) {
+        let _ = REPLY.try_with(|reply| *reply.lock().unwrap_or_else(PoisonError::into_inner) = self);
+    }
+
+    fn is_bad(self) -> bool {
+        self.asked && self.status.is_none_or(|status| status >= 400)
+    }
+}
+
+fn read(reply: &Mutex<Reply>) -> Reply {
+    *reply.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends the file in place of the body of what `attempt` writes, which must be
+/// of one request and not signed.
+pub(super) async fn with_file<T>(
+    file: (PathBuf, u64),
+    attempt: impl Future<Output = T>,
+) -> T {
+    FILE.scope(file, attempt).await
+}
+
+/// Runs parts of an upload in tasks of their own, and tells the attempt that
+/// they belong to what bad reply they had.
+#[derive(Debug)]
+pub(super) struct Tasks;
+
+impl Execute for Tasks {
+    fn execute(&self, work: BoxedStaticFuture<()>) {
+        let parent = REPLY.try_with(Arc::clone).unwrap_or_default();
+        tokio::spawn(async move {
+            let ((), reply) = Reply::of(work).await;
+            if reply.is_bad() {
+                *parent.lock().unwrap_or_else(PoisonError::into_inner) = reply;
+            }
+        });
     }
 }
 
@@ -48,6 +103,7 @@ impl Reply {
 #[derive(Clone, Debug)]
 pub struct Transport {
     inner: ReqwestTransport,
+    client: reqwest::Client,
     traffic: Arc<Traffic>,
 }
 
@@ -61,11 +117,10 @@ impl Transport {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
-            .read_timeout(SILENCE)
             .tcp_nodelay(true)
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { inner: ReqwestTransport::new(client), traffic })
+        Ok(Self { inner: ReqwestTransport::new(client.clone()), client, traffic })
     }
 }
 
@@ -75,17 +130,71 @@ impl From<Transport> for HttpTransporter {
     }
 }
 
+impl Transport {
+    /// Sends a file in place of the body.
+    async fn fetch_file(
+        &self,
+        request: Request<Buffer>,
+        (path, length): (PathBuf, u64),
+    ) -> opendal::Result<Response<HttpBody>> {
+        let unsent = |error: reqwest::Error| {
+            Error::new(ErrorKind::Unexpected, "send http request")
+                .set_temporary()
+                .set_source(error.without_url())
+        };
+        let (mut head, _) = request.into_parts();
+        head.headers.insert(http::header::CONTENT_LENGTH, length.into());
+        let body = reqwest::Body::wrap_stream(pieces(path, length));
+        let request = self.client.request(head.method, head.uri.to_string());
+        let mut reply = request.headers(head.headers).body(body).send().await.map_err(unsent)?;
+        let mut response = Response::builder().status(reply.status());
+        if let Some(headers) = response.headers_mut() {
+            std::mem::swap(headers, reply.headers_mut());
+        }
+        let length = reply.content_length();
+        let body = reply.bytes_stream().map_ok(Buffer::from).map_err(unsent);
+        response
+            .body(HttpBody::new(body, length))
+            .map_err(|error| Error::new(ErrorKind::Unexpected, error.to_string()))
+    }
+}
+
+/// A file, piece by piece.
+fn pieces(path: PathBuf, length: u64) -> impl Stream<Item = std::io::Result<Bytes>> {
+    stream::try_unfold((path, 0), move |(path, at)| async move {
+        if at >= length {
+            return Ok(None);
+        }
+        let end = length.min(at + PIECE_BYTES);
+        let bytes = read_part(&path, at..end).await?;
+        Ok(Some((bytes.into(), (path, end))))
+    })
+}
+
 impl HttpTransport for Transport {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
-        self.traffic.request(kind(&request));
-        self.traffic.sent(request.body().len() as u64);
-        let _ = REPLY.try_with(|reply| reply.set(Reply { asked: true, ..Reply::default() }));
-        let response = self.inner.fetch(request).await?;
+        let kind = kind(&request);
+        let file = FILE.try_with(Clone::clone).ok().filter(|_| kind == Kind::Put);
+        let length = file.as_ref().map_or(request.body().len() as u64, |(_, length)| *length);
+        self.traffic.request(kind);
+        self.traffic.sent(length);
+        Reply { asked: true, ..Reply::default() }.note();
+        let patience = SILENCE + Duration::from_secs(length / LEAST_RATE);
+        let fetch = async {
+            match file {
+                Some(file) => self.fetch_file(request, file).await,
+                None => self.inner.fetch(request).await,
+            }
+        };
+        let response = tokio::time::timeout(patience, fetch).await.unwrap_or_else(|_| {
+            let silence = format!("no answer in {} s", patience.as_secs());
+            Err(Error::new(ErrorKind::Unexpected, silence).set_temporary())
+        })?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let seconds = header(http::header::RETRY_AFTER).and_then(|text| text.parse().ok());
         let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
         let status = Some(response.status().as_u16());
-        let _ = REPLY.try_with(|reply| reply.set(Reply { asked: true, status, retry_after }));
+        Reply { asked: true, status, retry_after }.note();
         let length = header(http::header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
         self.traffic.received(length.unwrap_or(0));
         Ok(response)

@@ -1,13 +1,18 @@
 //! Why a store elsewhere could not be used.
 
+use std::ops::Range;
+
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind},
-    ops::select::SelectError,
+    ops::{reach::ReachError, select::SelectError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
-    store::{BundleError, StoreError},
+    store::{BundleError, DistantError, StoreError},
 };
 
-use crate::service::{ServiceError, What};
+use crate::{
+    ranges::ReadError,
+    service::{ServiceError, What},
+};
 
 /// Why a store elsewhere could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,8 +95,23 @@ pub enum RemoteError {
         /// Where.
         location: String,
         /// What is missing.
-        source: Box<snap_core::ops::reach::ReachError>,
+        source: Box<ReachError>,
     },
+    /// A part of a pack could not be read.
+    #[error("cannot read bytes {}..{} of {key} at {location}", range.start, range.end)]
+    Range {
+        /// Of which object.
+        key: String,
+        /// Which bytes.
+        range: Range<u64>,
+        /// Where.
+        location: String,
+        /// Why.
+        source: ReadError,
+    },
+    /// What a commit needs could not be found out.
+    #[error(transparent)]
+    Reach(Box<ReachError>),
     /// Packs could not be selected.
     #[error(transparent)]
     Select(Box<SelectError>),
@@ -126,17 +146,22 @@ impl RemoteError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Service(error) => match error.what {
-                What::NotFound | What::NoBucket => ErrorKind::NotFound,
-                What::Short => ErrorKind::Damaged,
-                _ => ErrorKind::Unavailable,
+            Self::Service(error) => error.what.kind(),
+            Self::Range { source: ReadError::Service(error), .. } => match error.what {
+                // The index knows of it, so it should be there.
+                What::NotFound => ErrorKind::Damaged,
+                what => what.kind(),
             },
+            Self::Range { source: ReadError::Length { .. }, .. } => ErrorKind::Damaged,
+            Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
+            Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
             Self::Config { source, .. } => source.kind(),
             Self::Damaged { .. } | Self::Incomplete { .. } | Self::Pack { .. } => {
                 ErrorKind::Damaged
             }
             Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
+            Self::Reach(error) => error.kind(),
             Self::Select(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -144,6 +169,12 @@ impl RemoteError {
             Self::Io(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
         }
+    }
+}
+
+impl From<RemoteError> for DistantError {
+    fn from(error: RemoteError) -> Self {
+        Self { kind: error.kind(), source: Box::new(error) }
     }
 }
 
@@ -157,4 +188,4 @@ macro_rules! boxed {
     };
 }
 
-boxed!(Select: SelectError, Repo: RepoError, Ref: RefError, Store: StoreError);
+boxed!(Reach: ReachError, Select: SelectError, Repo: RepoError, Ref: RefError, Store: StoreError);

@@ -53,6 +53,11 @@ impl Mirror {
         &self.store
     }
 
+    /// Its packs and objects, for good.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
     /// Whether an object is there, with all that it refers to.
     ///
     /// # Errors
@@ -72,9 +77,8 @@ impl Mirror {
     /// [`StoreError`] when one is damaged or the folder cannot be written.
     pub fn add(&self, name: &str, outlines: &[Outline]) -> Result<(), StoreError> {
         let known: HashSet<_> = self.store.packs().into_iter().collect();
-        for outline in outlines.iter().filter(|outline| !known.contains(&outline.id)) {
-            self.store.add_stub(outline)?;
-        }
+        let new = outlines.iter().filter(|outline| !known.contains(&outline.id));
+        self.store.add_stubs(new)?;
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(name.to_owned());
         let mut lines: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -6,6 +6,7 @@
 //! | `objects/…` | packs, named by their hash |
 //! | `index/…` | [outlines](snap_core::format::outline) of packs, named by their hash |
 //! | `refs/heads/…`, `refs/tags/…` | a commit id, and who wrote it ([`refs`]) |
+//! | `HEAD` | `ref: refs/heads/NAME`: the branch that a clone begins with |
 //!
 //! A pack counts once an outline of it is in `index/`, and an outline is
 //! written after its packs and all that they refer to. So whatever the index
@@ -13,6 +14,7 @@
 //! used. What was read of `index/` is kept in a [`Mirror`] and never read again.
 
 mod error;
+pub mod heads;
 pub mod mirror;
 pub mod refs;
 
@@ -22,7 +24,7 @@ use bytes::Bytes;
 use snap_core::{
     base::id::PackId,
     format::outline::{self, Outline},
-    repo::config::Config,
+    repo::{Config, RefName},
 };
 
 pub use error::RemoteError;
@@ -38,6 +40,10 @@ pub const OBJECTS: &str = "objects/";
 
 /// What keys of outlines begin with.
 pub const INDEX: &str = "index/";
+
+/// Key of the name of the default branch. Whoever makes the store writes it;
+/// without it that is the branch that `HEAD` names in a new store.
+pub const HEAD: &str = "HEAD";
 
 /// A store elsewhere, and what is known of it here.
 #[derive(Debug)]
@@ -64,6 +70,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError`] when `cache` cannot be used.
     pub fn new(client: Client, location: String, cache: &Path) -> Result<Self, RemoteError> {
+        let client = client.at(&location);
         Ok(Self { client, location, mirror: Mirror::open(cache)? })
     }
 
@@ -75,6 +82,11 @@ impl RemoteStore {
     /// Where it is.
     pub fn location(&self) -> &str {
         &self.location
+    }
+
+    /// How it is asked, where it is, and what is known of its packs.
+    pub fn into_parts(self) -> (Client, String, Mirror) {
+        (self.client, self.location, self.mirror)
     }
 
     /// What is known of its packs.
@@ -104,30 +116,36 @@ impl RemoteStore {
         Ok(Found::Store)
     }
 
-    /// Makes a store where there is nothing. Somebody may be faster.
+    /// Makes a store where there is nothing, with `branch` as the one that a
+    /// clone begins with. Somebody may be faster.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
-    pub async fn create(&self, config: &str) -> Result<(), RemoteError> {
+    pub async fn create(&self, config: &str, branch: &RefName) -> Result<(), RemoteError> {
         let when = match self.client.conditions().absent {
             true => When::Absent,
             false => When::Always,
         };
-        let bytes = Bytes::from(config.to_owned());
-        match self.client.write(CONFIG, bytes, when).await {
-            Err(error) if error.what != What::Conflict => Err(error.into()),
-            _ => {
-                self.mirror.remember_seen();
-                Ok(())
+        let (config, head) = (Bytes::from(config.to_owned()), format!("ref: {branch}\n"));
+        let (config, head) = futures::join!(
+            self.client.write(CONFIG, config, when.clone()),
+            self.client.write(HEAD, head.into(), when),
+        );
+        for written in [config, head] {
+            match written {
+                Err(error) if error.what != What::Conflict => return Err(error.into()),
+                _ => {}
             }
         }
+        self.mirror.remember_seen();
+        Ok(())
     }
 
     /// Reads what is new in its index.
     ///
     /// # Errors
     /// [`RemoteError`] when an outline is not what its name says.
-    pub async fn refresh(&mut self) -> Result<(), RemoteError> {
+    pub async fn refresh(&self) -> Result<(), RemoteError> {
         let listed = self.client.list(INDEX).await?;
         let names: Vec<&str> =
             listed.iter().filter_map(|object| object.key.strip_prefix(INDEX)).collect();
@@ -155,7 +173,7 @@ impl RemoteStore {
         Ok(())
     }
 
-    fn take_in(&mut self, name: &str, bytes: &[u8]) -> Result<(), RemoteError> {
+    fn take_in(&self, name: &str, bytes: &[u8]) -> Result<(), RemoteError> {
         let damaged = |why: String| RemoteError::Damaged {
             key: format!("{INDEX}{name}"),
             location: self.location.clone(),
@@ -173,7 +191,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// [`RemoteError`].
-    pub async fn publish(&mut self, outlines: &[Outline]) -> Result<(), RemoteError> {
+    pub async fn publish(&self, outlines: &[Outline]) -> Result<(), RemoteError> {
         let bytes = outline::encode(outlines);
         let name = PackId::from_bytes(*blake3::hash(&bytes).as_bytes()).to_string();
         let key = format!("{INDEX}{name}");

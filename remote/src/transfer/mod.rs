@@ -4,8 +4,14 @@
 //! runtime that it is given: the disk is worked by whoever calls, requests are
 //! under way meanwhile.
 
+mod bring;
+pub mod clone;
+pub mod fetch;
+pub mod partly;
 pub mod pull;
 pub mod push;
+mod receive;
+mod wanted;
 
 use snap_core::{
     base::id::CommitId,

@@ -1,138 +1,226 @@
 //! Pull: what is missing here comes, is checked, and becomes part of the
 //! store all at once.
+//!
+//! Packs come in ranges, many at a time, into stubs beside the store. A pack of
+//! which little is missing here comes only in part: what is wanted of it is
+//! copied into a pack of its own. Interrupted, what came is found again by the
+//! checksums of frames, and is not fetched again.
 
 use snap_core::{
     base::{
         id::{CommitId, ObjectId, PackId},
         observe::{Observer, Phase},
     },
+    disk::{Disk, scratch::Scratch},
+    format::pack::{Frame, Object},
     ops::reach::{self, ReachError},
     repo::ref_name::RefName,
-    store::{Added, BundleError, Incoming, Marks, Place, Store, StoreError},
+    store::{
+        Added, BundleError, Incoming, Marks, Place, Store, StoreError, Writer,
+        copy::{Frames, copy_pack},
+    },
 };
-use tokio::{runtime::Handle, task::JoinSet};
+use tokio::runtime::Handle;
 
-use crate::{
-    service::ServiceError,
-    store::{Found, OBJECTS, RemoteError, RemoteStore},
+use super::{
+    bring::{Origin, key},
+    partly::{self, Part},
+    receive::Receiving,
+    wanted::{Fetch, Lacking, WantedPack},
 };
+use crate::store::{Found, RemoteError, RemoteStore};
 
-/// Bytes of packs that are held while they come down.
-const BYTES_AT_ONCE: u64 = 96 << 20;
+/// Choices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Which ref there.
+    pub name: RefName,
+    /// zstd level for what has to be compressed again.
+    pub level: i32,
+    /// What of it. When that is not everything, the store must be able to fetch
+    /// ([`Store::with_distant`]): the packs become stubs, and what is not
+    /// wanted now is fetched when it is needed.
+    pub part: Part,
+}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Where the ref stands there.
     pub commit: CommitId,
-    /// What was added to the store.
+    /// What was added to the store; nothing when only a part was wanted.
     pub added: Added,
     /// Bytes of packs that came.
     pub received_bytes: u64,
 }
 
-/// Brings what the ref `name` elsewhere stands for into `store`. No ref here
-/// is moved.
+/// Brings what a ref elsewhere stands for into `store`. No ref here is moved.
+/// Waits; not to be called by a thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; nothing has then been added.
+/// [`RemoteError`]; nothing has then been added, but stubs when only a part
+/// was wanted.
 pub fn run(
     store: &Store,
-    remote: &mut RemoteStore,
-    (name, level): (&RefName, i32),
+    remote: &RemoteStore,
+    options: &Options,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
-    let location = remote.location().to_owned();
-    let standing = runtime.block_on(async {
-        let (found, standing) = futures::join!(remote.look(), remote.standing(name));
-        match found? {
-            Found::Nothing => Err(RemoteError::NoStore { location: location.clone() }),
-            Found::Store => {
-                remote.refresh().await?;
-                standing
-            }
-        }
-    })?;
-    let commit = match standing {
-        Some(standing) => standing.commit,
-        None => return Err(RemoteError::NoRef { name: Box::new(name.clone()), location }),
-    };
+    let commit = runtime.block_on(find(remote, &options.name))?;
+    if !options.part.is_everything() {
+        let wanted = options.part.of(commit);
+        let received_bytes = partly::add(store, remote, &wanted, (runtime, observer))?;
+        return Ok(Outcome { commit, added: Added::default(), received_bytes });
+    }
+    let lacking = Lacking { here: store, there: remote.mirror().store() };
+    let wanted = lacking.packs()?;
     let mut incoming = Incoming::new(store, observer)?;
-    let wanted = wanted(store, remote.mirror().store())?;
-    let received_bytes = runtime.block_on(receive(remote, &mut incoming, wanted, observer))?;
+    let ids: Vec<PackId> = wanted.iter().map(|pack| pack.id).collect();
+    let receiving = Receiving::open(store, &ids)?;
+    let run = Run { lacking, receiving: &receiving, origin: Origin::of(remote), observer };
+    let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
+    run.gather(&mut incoming, &wanted, options.level)?;
     check_complete(&incoming, commit, observer).map_err(|source| match source {
         ReachError::Interrupted => RemoteError::Interrupted,
-        source => RemoteError::Incomplete { location, source: Box::new(source) },
+        source => RemoteError::Incomplete {
+            location: remote.location().to_owned(),
+            source: Box::new(source),
+        },
     })?;
     observer.phase(Phase::Data, None);
     incoming.check_lists(observer)?;
     if observer.cancelled() {
         return Err(RemoteError::Interrupted);
     }
-    let added = incoming.adopt(level)?;
+    let added = incoming.adopt(options.level)?;
+    receiving.finish();
     Ok(Outcome { commit, added, received_bytes })
 }
 
-/// Packs elsewhere that have anything that is not here, with their lengths.
-fn wanted(store: &Store, mirror: &Store) -> Result<Vec<(PackId, u64)>, StoreError> {
-    let mut wanted = Vec::new();
-    for id in mirror.packs() {
-        let pack = mirror.open_pack(&id)?;
-        for object in pack.objects()? {
-            if store.locate(&object.id)?.is_none() {
-                wanted.push((id, pack.file_bytes()));
-                break;
+/// Where the ref stands, with an index that knows it.
+async fn find(remote: &RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
+    let location = || remote.location().to_owned();
+    let (found, standing) = futures::join!(remote.look(), remote.standing(name));
+    match found? {
+        Found::Nothing => return Err(RemoteError::NoStore { location: location() }),
+        Found::Store => remote.refresh().await?,
+    }
+    let no_ref = || RemoteError::NoRef { name: Box::new(name.clone()), location: location() };
+    Ok(standing?.ok_or_else(no_ref)?.commit)
+}
+
+struct Run<'a> {
+    lacking: Lacking<'a>,
+    receiving: &'a Receiving,
+    origin: Origin,
+    observer: &'a dyn Observer,
+}
+
+impl Run<'_> {
+    /// Fetches what is wanted of packs, and checks those that come whole.
+    fn receive(
+        &self,
+        incoming: &mut Incoming<'_>,
+        wanted: &[WantedPack],
+        runtime: &Handle,
+    ) -> Result<u64, RemoteError> {
+        let store = self.receiving.store();
+        let mut frames = Vec::with_capacity(wanted.len());
+        for WantedPack { id, fetch } in wanted {
+            store.add_stub(&self.lacking.there.outline(id)?)?;
+            frames.push((*id, self.absent(id, fetch)?));
+        }
+        let bytes = |(_, frames): &(PackId, Vec<Frame>)| {
+            frames.iter().map(|frame| u64::from(frame.stored_bytes)).sum::<u64>()
+        };
+        self.observer.phase(Phase::Receive, Some(frames.iter().map(bytes).sum()));
+        let is_whole = |id: &PackId| {
+            wanted.iter().any(|pack| pack.id == *id && pack.fetch == Fetch::Whole)
+        };
+        let mut each = |id: PackId| match is_whole(&id) {
+            true => self.take_in(incoming, id),
+            false => Ok(()),
+        };
+        self.origin.bring(store, frames, &mut each, (runtime, self.observer))
+    }
+
+    /// Frames that did not come with an earlier run.
+    fn absent(&self, id: &PackId, fetch: &Fetch) -> Result<Vec<Frame>, StoreError> {
+        let mut absent = self.receiving.store().absent_frames(id)?;
+        if let Fetch::Frames(frames) = fetch {
+            let is_wanted = |frame: &Frame| {
+                frames.binary_search_by_key(&frame.offset, |frame| frame.offset).is_ok()
+            };
+            absent.retain(is_wanted);
+        }
+        Ok(absent)
+    }
+
+    /// Checks a pack that has come whole.
+    fn take_in(&self, incoming: &mut Incoming<'_>, id: PackId) -> Result<(), RemoteError> {
+        let store = self.receiving.store();
+        let checked = store.complete(&id).map_err(BundleError::from).and_then(|()| {
+            incoming.link(&store.pack_path(&id), id)?;
+            incoming.check(id, self.observer)
+        });
+        checked.map_err(|error| self.blame(&id, error))
+    }
+
+    /// An error for a pack that is not what it should be, which must come anew.
+    fn blame(&self, id: &PackId, error: BundleError) -> RemoteError {
+        match error {
+            BundleError::Store(error) if error.damaged_pack().is_none() => error.into(),
+            error => {
+                self.receiving.forget(id);
+                let location = self.origin.location.clone();
+                RemoteError::Pack { key: key(*id), location, source: Box::new(error) }
             }
         }
     }
-    Ok(wanted)
-}
 
-/// Fetches packs, many at a time, and checks each as it comes.
-async fn receive(
-    remote: &RemoteStore,
-    incoming: &mut Incoming<'_>,
-    wanted: Vec<(PackId, u64)>,
-    observer: &dyn Observer,
-) -> Result<u64, RemoteError> {
-    observer.phase(Phase::Receive, Some(wanted.iter().map(|(_, bytes)| bytes).sum()));
-    let mut tasks: JoinSet<Result<(PackId, u64, bytes::Bytes), ServiceError>> = JoinSet::new();
-    let (mut held, mut received) = (0, 0);
-    let mut wanted = wanted.into_iter().peekable();
-    loop {
-        while let Some((id, bytes)) =
-            wanted.next_if(|(_, bytes)| tasks.is_empty() || held + bytes <= BYTES_AT_ONCE)
-        {
-            held += bytes;
-            let client = remote.client().clone();
-            tasks.spawn(async move {
-                let object = client.read(&format!("{OBJECTS}{id}"), Some(0..bytes)).await?;
-                Ok((id, bytes, object.bytes))
-            });
+    /// Copies what is wanted of packs that came in part.
+    fn gather(
+        &self,
+        incoming: &mut Incoming<'_>,
+        wanted: &[WantedPack],
+        level: i32,
+    ) -> Result<(), RemoteError> {
+        let store = self.receiving.store();
+        let scratch = Scratch::create(&store.dir().join("tmp"))?;
+        let disk = Disk::scratch();
+        Store::create(scratch.path(), &disk)?;
+        let gathered = Store::open(scratch.path(), disk, self.observer)?;
+        let writer = Writer::new(&gathered, level, 1)?;
+        for WantedPack { id, fetch } in wanted {
+            let Fetch::Frames(frames) = fetch else { continue };
+            self.check_frames(id, frames).map_err(|error| self.blame(id, error.into()))?;
+            let pack = store.open_pack(id)?;
+            let mut choose = |object: &Object| {
+                Ok(self.lacking.is_wanted(&object.id, id)? && writer.claim_anew(object))
+            };
+            copy_pack(&writer, &pack, Frames::Keep, &mut choose)?;
         }
-        let Some(done) = tasks.join_next().await else { return Ok(received) };
-        let (id, length, bytes) = done.expect("fetching does not panic")?;
-        let key = || format!("{OBJECTS}{id}");
-        let damaged = |source: BundleError| RemoteError::Pack {
-            key: key(),
-            location: remote.location().to_owned(),
-            source: Box::new(source),
-        };
-        let actual = incoming.receive(|take| take(&bytes)).map_err(damaged)?;
-        drop(bytes);
-        if actual != id {
-            return Err(damaged(StoreError::PackHash { pack: id, actual }.into()));
+        writer.finish()?;
+        for id in gathered.packs() {
+            incoming.link(&gathered.pack_path(&id), id)?;
+            let checked = incoming.check(id, self.observer);
+            checked.map_err(|error| self.blame(&id, error))?;
         }
-        match incoming.check(id, observer) {
-            Ok(()) => {}
-            Err(error) => return Err(damaged(error)),
+        Ok(())
+    }
+
+    fn check_frames(&self, id: &PackId, frames: &[Frame]) -> Result<(), StoreError> {
+        let pack = self.receiving.store().open_pack(id)?;
+        let objects = pack.objects()?;
+        let mut rest = objects.as_slice();
+        for frame in pack.frames() {
+            let (own, others) = rest.split_at(frame.objects as usize);
+            rest = others;
+            if frames.binary_search_by_key(&frame.offset, |frame| frame.offset).is_ok() {
+                pack.check_frame(frame, own)?;
+            }
         }
-        held -= length;
-        received += length;
-        observer.advance(length, 0);
-        if observer.cancelled() {
-            return Err(RemoteError::Interrupted);
-        }
+        Ok(())
     }
 }
 

@@ -21,14 +21,17 @@ use snap_core::{
         observe::{Observer, Phase},
     },
     ops::select::{Gather, Selection},
-    repo::{Repo, ref_name::RefName},
+    repo::{
+        Head, Repo,
+        ref_name::{RefKind, RefName},
+    },
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
 use super::is_before;
 use crate::{
     service::{ServiceError, When},
-    store::{Found, OBJECTS, RemoteError, RemoteStore, refs::Standing},
+    store::{Found, OBJECTS, RemoteError, RemoteStore, heads, refs::Standing},
 };
 
 /// Bytes of packs that are held while they go up.
@@ -123,7 +126,14 @@ async fn prepare(
 ) -> Result<Option<Standing>, RemoteError> {
     let (found, standing) = futures::join!(remote.look(), remote.standing(name));
     match found? {
-        Found::Nothing => remote.create(&repo.config().to_text()).await?,
+        Found::Nothing => {
+            let branch = match repo.refs().head()? {
+                Head::Branch(branch) => branch,
+                Head::Detached(_) if name.kind() == RefKind::Branch => name.clone(),
+                Head::Detached(_) => heads::first_branch(),
+            };
+            remote.create(&repo.config().to_text(), &branch).await?;
+        }
         // A ref that stands where it shall needs no look at the index.
         Found::Store => remote.refresh().await?,
     }

@@ -46,7 +46,7 @@ pub mod split;
 use std::fmt;
 
 use crate::base::{
-    id::{BlobId, TreeId},
+    id::{BlobId, ObjectId, TreeId},
     name::EntryName,
     time::Time,
 };
@@ -161,6 +161,16 @@ pub struct Entry {
     pub kind: Kind,
     /// What is kept about it.
     pub metadata: Metadata,
+}
+
+impl Entry {
+    /// Its tree, if it is a folder.
+    pub fn folder(&self) -> Option<ObjectId> {
+        match &self.kind {
+            Kind::Folder { id } => Some(id.object()),
+            _ => None,
+        }
+    }
 }
 
 /// How much is below a tree.

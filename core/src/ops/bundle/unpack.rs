@@ -17,7 +17,6 @@ use crate::{
         bundle::Error,
         reach::{self, ReachError},
     },
-    repo::history::{History, Parents},
     store::{Added, BundleError, BundleReader, Incoming, Marks, Place, Store, StoreError},
 };
 
@@ -79,7 +78,10 @@ pub fn run(
     head.check_totals(objects, raw_bytes)?;
     let commits = check_complete(&incoming, &head, options, observer)?;
     observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(Error::Damaged)?;
+    incoming.check_lists(observer).map_err(|error| match error.is_elsewhere() {
+        true => Error::Store(error),
+        false => Error::Damaged(error),
+    })?;
     if observer.cancelled() {
         return Err(Error::Interrupted);
     }
@@ -122,7 +124,8 @@ fn check_prerequisites(store: &Store, head: &Head) -> Result<(), Error> {
     let mut missing = Vec::new();
     for id in &head.prerequisites {
         match store.commit(id) {
-            Ok(_) => {}
+            // What lies elsewhere is known.
+            Ok(_) | Err(StoreError::Absent { .. }) => {}
             Err(StoreError::Missing { .. } | StoreError::WrongKind { .. }) => missing.push(*id),
             Err(error) => return Err(error.into()),
         }
@@ -154,13 +157,14 @@ fn check_complete(
             }
             return Ok(new);
         }
-        Ok(!complete.contains(id) && theirs.mark(id)?)
+        Ok(!complete.contains(id) && theirs.mark(id)? && incoming.has_below(place)?)
     };
     let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();
     let walked = reach::visit(incoming, &starts, &mut enter, observer);
     walked.map_err(|error| match error {
         ReachError::Interrupted => Error::Interrupted,
         ReachError::Store(StoreError::Io(error)) => Error::Io(error),
+        ReachError::Store(error) if error.is_elsewhere() => Error::Store(error),
         error => Error::Broken { commit: head.commit, source: Box::new(error) },
     })?;
     if reached < head.objects {
@@ -180,6 +184,17 @@ fn complete_commits(
     if head.prerequisites.is_empty() {
         return Ok(HashSet::new());
     }
-    let history = History::new(store, &options.tips, Parents::All)?;
-    history.map(|step| step.map(|(id, _)| id.object())).collect()
+    let mut complete = HashSet::new();
+    let mut waiting = options.tips.clone();
+    while let Some(id) = waiting.pop() {
+        if !complete.insert(id.object()) {
+            continue;
+        }
+        // What lies elsewhere is not fetched to know what came before it.
+        let place = store.locate(&id.object())?;
+        if place.is_none_or(|place| store.is_here(&place).unwrap_or(true)) {
+            waiting.extend(store.commit(&id)?.parents);
+        }
+    }
+    Ok(complete)
 }

@@ -82,6 +82,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
+        self.store.will_need_contents(&mut ids.iter().copied());
         self.store.gather(&ids, &|id, content| {
             self.ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(id, content);
         });

@@ -175,6 +175,9 @@ impl Producer<'_> {
 
     fn send(&mut self) -> Result<(), Stop> {
         let mut items = self.batch.take();
+        let wanted = items.iter().filter(|item| matches!(item.body, Body::Wanted));
+        let mut ids = wanted.filter_map(|item| item.content().map(|(id, _)| id));
+        self.job.store.will_need_contents(&mut ids);
         self.loader.load(self.job, &mut items)?;
         self.sender.send(items).map_err(|_| Stop::NobodyListens)
     }

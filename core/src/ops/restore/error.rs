@@ -36,7 +36,7 @@ pub enum RestoreError {
         count: u64,
     },
 
-    /// Stored objects are damaged or missing. Everything else was restored,
+    /// Stored objects are damaged, missing, or lie elsewhere. Everything else was restored,
     /// but for what is blocked.
     #[error("{} could not be restored: {}{}", files(*count), damaged(entries, *count), also_blocked(*blocked_count, blocked))]
     Damaged {
@@ -92,6 +92,12 @@ impl RestoreError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Differs { .. } | Self::Blocked { .. } => ErrorKind::Exists,
+            // What lies elsewhere and could not be had is not damaged.
+            Self::Damaged { entries, source, .. }
+                if entries.iter().all(|entry| entry.source.is_elsewhere()) =>
+            {
+                source.kind()
+            }
             Self::Damaged { .. } => ErrorKind::Damaged,
             Self::TooDeep { .. } => ErrorKind::Unsupported,
             Self::Pattern { .. } => ErrorKind::Invalid,

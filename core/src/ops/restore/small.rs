@@ -1,5 +1,7 @@
 //! Files whose content is one object: all those of a frame in one go.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
         job::Job,
         large::{CLONE_BYTES, clone_file},
         tally::Count,
-        window::{FileTask, cursor},
+        window::{FileTask, cursor, is_out_of_reach},
     },
     store::{Place, StoreError},
 };
@@ -29,7 +31,15 @@ pub(super) fn write_group(job: &Job<'_>, group: &[(Option<Place>, &FileTask)]) {
     let place = group.first().and_then(|(place, _)| *place);
     // Should it be unreadable, or merged into another pack meanwhile, each
     // object is looked up by itself.
-    let frame = place.and_then(|place| job.store.frame(&place).ok());
+    let frame = match place.map(|place| job.store.frame(&place)) {
+        // Nor is it then tried for each object.
+        Some(Err(error)) if is_out_of_reach(&error) => return job.fail(error),
+        Some(Err(error)) if error.is_elsewhere() => {
+            let error = Arc::new(error);
+            return group.iter().for_each(|(_, task)| task.leave_out(job, Arc::clone(&error)));
+        }
+        frame => frame.and_then(Result::ok),
+    };
     group.par_chunks(FILES_AT_ONCE).for_each(|tasks| {
         let Some(mut cursor) = cursor(job) else { return };
         let mut hashed = None;

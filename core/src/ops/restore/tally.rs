@@ -144,6 +144,8 @@ impl Tally {
             StoreError::Damaged { pack, .. }
             | StoreError::Format { pack, .. }
             | StoreError::Frame { pack, .. }
+            | StoreError::Absent { pack, .. }
+            | StoreError::Garbled { pack, .. }
             | StoreError::Expand { pack, .. }
             | StoreError::Gone { pack } => Some(*pack),
             _ => None,

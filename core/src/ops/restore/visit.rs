@@ -34,7 +34,7 @@ use crate::{
         tally::Count,
         visit::folders::{make, make_accessible},
         walk::{Step, Walk},
-        window::{self, Window},
+        window::{self, Window, is_out_of_reach},
     },
 };
 
@@ -155,6 +155,7 @@ impl<'j, 'a> Visit<'j, 'a> {
                 Step::Enter(folder, found) => self.enter(folder, found)?,
                 Step::Entries(entries) => self.entries(entries)?,
                 Step::Leave(_) => self.leave(),
+                Step::Broken(_, error) if is_out_of_reach(&error) => return Err(error.into()),
                 Step::Broken(id, error) => {
                     let path = self.level().folder.to_path();
                     self.job.tally.damaged(path, id.object(), error);
@@ -172,6 +173,7 @@ impl<'j, 'a> Visit<'j, 'a> {
     /// Hands the window over to be written.
     fn flush(&mut self) {
         let window = std::mem::take(&mut self.window);
+        self.job.store.will_need_contents(&mut window.files.iter().map(|task| task.id));
         if let Some(sender) = self.sender.as_ref().filter(|_| !window.is_empty()) {
             // Fails only when the writer panicked, and then `run` knows.
             let _ = sender.send(window);
@@ -314,6 +316,8 @@ impl<'j, 'a> Visit<'j, 'a> {
                 }
             }
         }
+        let trees = &mut folders.iter().filter_map(|(entry, _)| Entry::folder(entry));
+        self.job.store.will_need_objects(trees);
         self.walk.descend(folders);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::{
-    base::{id::BlobId, name::EntryName},
+    base::{id::BlobId, kind::ErrorKind, name::EntryName},
     format::{pack::ObjectKind, tree::Metadata},
     local::{
         contain::{Cursor, FolderPath, Renamed},
@@ -113,9 +113,17 @@ fn same_frame(a: Option<Place>, b: Option<Place>) -> bool {
 }
 
 impl FileTask {
-    /// Leaves the file out because of what it is stored as.
+    /// Leaves the file out because of what it is stored as, or ends the run
+    /// where the next one would fare no better.
     pub(super) fn damaged(&self, job: &Job<'_>, error: StoreError) {
-        let error = Arc::new(error);
+        match is_out_of_reach(&error) {
+            true => job.fail(error),
+            false => self.leave_out(job, Arc::new(error)),
+        }
+    }
+
+    /// Leaves the file out because of what it is stored as.
+    pub(super) fn leave_out(&self, job: &Job<'_>, error: Arc<StoreError>) {
         job.leader_failed(self.metadata.link, LeaderFailure::Damaged(Arc::clone(&error)));
         job.observer.advance(self.size, 1);
         job.tally.damaged(self.folder.join(&self.name), self.id.object(), error);
@@ -149,6 +157,12 @@ impl FileTask {
         job.fail(job.error("create", &self.folder, Some(&self.name), error));
         false
     }
+}
+
+/// Whether it is not one object, but the place elsewhere that cannot be had.
+pub(super) fn is_out_of_reach(error: &StoreError) -> bool {
+    let of_one = [ErrorKind::NotFound, ErrorKind::Damaged];
+    matches!(error, StoreError::Distant { .. }) && !of_one.contains(&error.kind())
 }
 
 /// A cursor over the target, for one thread.

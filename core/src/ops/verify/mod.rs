@@ -4,6 +4,9 @@
 //! complete snapshot (`structure`), and, when something is wrong, which
 //! commits and paths it touches (`touched`). Damage is no error of the
 //! operation: it is what the operation is there to find.
+//!
+//! What lies elsewhere is neither fetched nor damage: it is counted, and what
+//! only it would tell of is not looked at.
 
 mod packs;
 mod structure;
@@ -131,6 +134,10 @@ pub struct Outcome {
     pub trees: u64,
     /// Contents reached.
     pub contents: u64,
+    /// Packs among them of which a part may lie elsewhere.
+    pub partial_packs: u64,
+    /// Objects that are only elsewhere, as far as their packs can tell.
+    pub absent_objects: u64,
     /// Bytes of packs read and hashed.
     pub bytes_read: u64,
     /// What is wrong.
@@ -201,6 +208,8 @@ pub fn run(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Outcome, VerifyError> {
+    // What lies elsewhere is then said to be `Absent`.
+    let _pause = repo.store().pause_fetching();
     let findings = Findings::default();
     let mut outcome = Outcome::default();
     packs::check(repo.store(), options.data, &findings, observer, &mut outcome)?;

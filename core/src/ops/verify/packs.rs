@@ -27,6 +27,8 @@ use crate::{
 struct Counts {
     packs: AtomicU64,
     objects: AtomicU64,
+    partial: AtomicU64,
+    absent: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -64,6 +66,8 @@ pub(super) fn check(
     })?;
     outcome.packs = counts.packs.into_inner();
     outcome.objects = counts.objects.into_inner();
+    outcome.partial_packs = counts.partial.into_inner();
+    outcome.absent_objects = counts.absent.into_inner();
     outcome.bytes_read = counts.bytes.into_inner();
     Ok(())
 }
@@ -77,7 +81,9 @@ fn check_pack(
     counts: &Counts,
 ) -> Result<(), StoreError> {
     counts.packs.fetch_add(1, Ordering::Relaxed);
-    if data == Data::All {
+    let is_partial = store.is_partial(&id);
+    counts.partial.fetch_add(u64::from(is_partial), Ordering::Relaxed);
+    if data == Data::All && !is_partial {
         check_hash(store, id, findings)?;
     }
     let pack = Arc::new(store.open_pack(&id)?);
@@ -96,6 +102,10 @@ fn check_pack(
     for (number, frame) in pack.frames().iter().enumerate() {
         let (own, others) = rest.split_at(frame.objects as usize);
         rest = others;
+        if !pack.is_here(frame)? {
+            count_absent(store, (id, own), counts)?;
+            continue;
+        }
         let chosen = match data {
             Data::None => false,
             Data::Sample(part) => (random.hash_one(number) as f64) < part * u64::MAX as f64,
@@ -112,6 +122,21 @@ fn check_pack(
             observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
         }
     });
+    Ok(())
+}
+
+/// Counts objects of a frame that is not here, but for those that another
+/// pack has.
+fn count_absent(
+    store: &Store,
+    (pack, objects): (PackId, &[Object]),
+    counts: &Counts,
+) -> Result<(), StoreError> {
+    for object in objects {
+        let place = store.locate(&object.id)?;
+        let is_only = place.is_none_or(|place| store.pack_id(place.pack) == Some(pack));
+        counts.absent.fetch_add(u64::from(is_only), Ordering::Relaxed);
+    }
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::{
     },
     format::tree::{Kind, Node},
     ops::verify::{Dated, Findings, VerifyError},
-    store::{Content, Marks, Store},
+    store::{Content, Marks, Store, StoreError},
 };
 
 /// Paths that are kept; beyond that they are counted.
@@ -151,7 +151,14 @@ impl Search<'_> {
         let too_deep = stack.len() > limits::DEPTH * usize::from(limits::TREE_NODE_LEVELS);
         // Asked before it is read: a bad node may be named ever so often.
         let is_bad = too_deep || self.findings.is_bad(&id.object());
-        let node = if is_bad { None } else { self.store.tree(&id).ok() };
+        let node = match is_bad {
+            true => None,
+            false => match self.store.tree(&id) {
+                // Nothing is known of what is below.
+                Err(StoreError::Absent { .. }) => return Ok(false),
+                node => node.ok(),
+            },
+        };
         let Some(node) = node else {
             self.add(commit, path, id.object());
             return Ok(true);
@@ -179,7 +186,7 @@ impl Search<'_> {
             return Some(id.object());
         }
         match self.store.content(&id) {
-            Ok(Content::Whole(_)) => None,
+            Ok(Content::Whole(_)) | Err(StoreError::Absent { .. }) => None,
             Ok(Content::Chunks(chunks)) => chunks
                 .iter()
                 .map(|chunk| chunk.id.object())

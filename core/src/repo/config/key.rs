@@ -31,6 +31,8 @@ pub enum Kind {
         /// The largest.
         max: i64,
     },
+    /// A number from 0 on, with up to six digits behind the point.
+    Amount,
     /// A text.
     Text,
     /// A list of texts.
@@ -63,6 +65,8 @@ pub enum Value {
     Flag(bool),
     /// Of [`Kind::Number`].
     Number(i64),
+    /// Of [`Kind::Amount`], in millionths.
+    Amount(u64),
     /// Of [`Kind::Text`], [`Kind::Choice`] and of commands.
     Text(String),
     /// Of [`Kind::List`].
@@ -98,9 +102,12 @@ fn bytes(size: usize) -> Option<Value> {
     i64::try_from(size).ok().map(Value::Number)
 }
 
+const TEXT: Kind = Kind::Text;
+const KNOWN_HOSTS: Kind = Kind::Choice(&["strict", "accept", "add"]);
+
 /// All settings, in the order in which they are listed. What each means is
 /// said in `docs/configuration.md`; a test compares.
-pub const KEYS: [Key; 27] = [
+pub const KEYS: [Key; 48] = [
     key("version", BYTES, Scope::Store),
     key("chunk.min", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.min())),
     key("chunk.average", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.average())),
@@ -118,6 +125,27 @@ pub const KEYS: [Key; 27] = [
     key("ui.color", Kind::Choice(&["auto", "always", "never"]), Scope::User)
         .or(|| Some(Value::Text("auto".to_owned()))),
     key("ui.pager", Kind::CommandOrNone, Scope::User),
+    key("transfer.limit_upload", Kind::Text, Scope::Any),
+    key("transfer.limit_download", Kind::Text, Scope::Any),
+    key("price.currency", Kind::Text, Scope::Any).or(|| Some(Value::Text("USD".to_owned()))),
+    key("price.writes", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(5_000))),
+    key("price.reads", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(400))),
+    key("price.sent", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(0))),
+    key("price.received", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(90_000))),
+    key("remote.*.url", TEXT, Scope::Any),
+    key("remote.*.credentials_file", TEXT, Scope::Any),
+    key("remote.*.credentials_command", Kind::Command, Scope::Any),
+    key("remote.*.endpoint", TEXT, Scope::Any),
+    key("remote.*.region", TEXT, Scope::Any),
+    key("remote.*.profile", TEXT, Scope::Any),
+    key("remote.*.path-style", Kind::Flag, Scope::Any),
+    key("remote.*.storage-class", TEXT, Scope::Any),
+    key("remote.*.anonymous", Kind::Flag, Scope::Any),
+    key("remote.*.credential-path", TEXT, Scope::Any),
+    key("remote.*.account", TEXT, Scope::Any),
+    key("remote.*.username", TEXT, Scope::Any),
+    key("remote.*.key", TEXT, Scope::Any),
+    key("remote.*.known-hosts", KNOWN_HOSTS, Scope::Any),
     key("profile.*.paths", Kind::List, Scope::Any),
     key("profile.*.exclude", Kind::List, Scope::Any),
     key("profile.*.exclude_caches", Kind::Flag, Scope::Any),
@@ -215,6 +243,7 @@ impl Kind {
             Self::Flag => "true or false".to_owned(),
             Self::Number { min, max: i64::MAX } => format!("a number from {min} on"),
             Self::Number { min, max } => format!("a number from {min} to {max}"),
+            Self::Amount => "a number from 0 on, such as 0.005".to_owned(),
             Self::Text => "a text".to_owned(),
             Self::List => "a list of texts".to_owned(),
             Self::Choice(words) => format!("`{}`", words.join("` or `")),
@@ -232,6 +261,7 @@ impl Kind {
                 let fits = |number: &i64| (min..=max).contains(&number);
                 value.as_integer().filter(fits).map(Value::Number)
             }
+            Self::Amount => amount(value),
             Self::Text | Self::Command => text(),
             Self::List => {
                 let items = value.as_array()?.iter();
@@ -257,7 +287,7 @@ impl Kind {
         let toml = || text.trim().parse::<toml_edit::Value>().ok();
         let plain = || Some(Value::Text(text.to_owned()));
         match self {
-            Self::Flag | Self::Number { .. } => self.of_toml(&toml()?),
+            Self::Flag | Self::Number { .. } | Self::Amount => self.of_toml(&toml()?),
             Self::Text => toml().and_then(|value| self.of_toml(&value)).or_else(plain),
             Self::List => match toml() {
                 Some(value) if value.is_array() => self.of_toml(&value),
@@ -274,12 +304,29 @@ impl Kind {
     }
 }
 
+const MILLION: u64 = 1_000_000;
+
+/// Largest amount, which an `f64` has to the last digit.
+const LARGEST_AMOUNT: f64 = 1e9;
+
+fn amount(value: &toml_edit::Value) -> Option<Value> {
+    let number = value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))?;
+    let fits = (0.0..=LARGEST_AMOUNT).contains(&number);
+    fits.then(|| Value::Amount((number * MILLION as f64).round() as u64))
+}
+
 /// As TOML has it, on one line.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(flag) => write!(f, "{flag}"),
             Self::Number(number) => write!(f, "{number}"),
+            Self::Amount(millionths) => {
+                let text = format!("{}.{:06}", millionths / MILLION, millionths % MILLION);
+                // TOML wants a digit behind the point.
+                let short = text.trim_end_matches('0');
+                f.write_str(if short.ends_with('.') { &text[..=short.len()] } else { short })
+            }
             Self::Text(text) => quoted(f, text),
             Self::List(items) => {
                 f.write_str("[")?;

@@ -377,3 +377,11 @@ fn a_text_names_branches_before_tags() {
     assert_eq!(full("refs/heads/a/b"), ["refs/heads/a/b"]);
     assert!(full("HEAD").is_empty());
 }
+
+#[test]
+fn what_a_revision_may_stand_on_is_known_without_a_store() {
+    assert_eq!(bases(b"main~2^:some/path"), ["main~2^", "main~2", "main"]);
+    assert_eq!(bases(b"a@2026-11-01 10:00"), ["a@2026-11-01 10", "a"]);
+    assert_eq!(bases(b"v1.0"), ["v1.0"]);
+    assert!(bases(b"\xff:x").is_empty());
+}

@@ -1,0 +1,184 @@
+//! Keys for remotes: from variables, a file of the user's, or a command.
+//!
+//! A file has lines such as `name = …`, `secret = …`, `session = …`, and nobody
+//! but its owner may read it. A command prints the same, or what AWS calls
+//! `credential_process` (JSON), or, as `pass` does, the secret on the first line.
+//! What a value is never stands in a message.
+
+use std::{
+    fs::Permissions,
+    io::Read,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use snap_core::base::io::PathError;
+use snap_remote::{location::Scheme, service::open::Secrets};
+
+use crate::{context::Context, env::RemoteEnv, report::CliError};
+
+/// Longest file or answer that is looked at.
+const LONGEST: u64 = 64 << 10;
+
+/// Bits of a mode that let group and others do anything.
+const OTHERS: u32 = 0o077;
+
+/// Where the settings say that keys are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credentials {
+    /// File, with `~` in place.
+    pub(crate) file: Option<std::path::PathBuf>,
+    /// Line for the shell.
+    pub(crate) command: Option<String>,
+}
+
+/// The keys of a remote: variables that are snap's own, else the file or the
+/// command of the settings, else variables that belong to the service. S3 and
+/// Google Cloud look for more by themselves.
+pub(super) fn find(
+    (remote, scheme): (&str, Scheme),
+    said: &Credentials,
+    cx: &Context,
+) -> Result<Secrets, CliError> {
+    let env = cx.remote_env();
+    if env.secret.is_some() {
+        return Ok(Secrets {
+            name: env.user.clone(),
+            secret: env.secret.clone(),
+            session: env.session.clone(),
+        });
+    }
+    let mut found = match (&said.file, &said.command) {
+        (Some(file), _) => of_file(file)?,
+        (None, Some(command)) => of_command(remote, command, cx)?,
+        (None, None) => of_service(scheme, env),
+    };
+    if env.user.is_some() {
+        found.name.clone_from(&env.user);
+    }
+    Ok(found)
+}
+
+fn of_service(scheme: Scheme, env: &RemoteEnv) -> Secrets {
+    match scheme {
+        Scheme::Azblob => Secrets {
+            name: env.azure_account.clone(),
+            secret: env.azure_key.clone(),
+            session: None,
+        },
+        _ => Secrets::default(),
+    }
+}
+
+fn of_file(path: &Path) -> Result<Secrets, CliError> {
+    let when = || PathError::when("read", path);
+    let file = fs_err::File::open(path).map_err(when())?;
+    let meta = file.metadata().map_err(when())?;
+    let unsafe_file = |why: String| CliError::CredentialsFile { path: path.to_owned(), why };
+    let uid = rustix::process::geteuid().as_raw();
+    if meta.uid() != uid && meta.uid() != 0 {
+        return Err(unsafe_file(format!("it belongs to the user with id {}", meta.uid())));
+    }
+    let mode = Permissions::mode(&meta.permissions()) & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(unsafe_file(format!("others may get at it (mode {mode:04o})")));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes).map_err(when())?;
+    let text = String::from_utf8(bytes).map_err(|_| unsafe_file("it is not UTF-8".to_owned()))?;
+    parse(&text).ok_or_else(|| unsafe_file("it has no line `secret = …`".to_owned()))
+}
+
+fn of_command(remote: &str, command: &str, cx: &Context) -> Result<Secrets, CliError> {
+    let failed = |why: String| CliError::CredentialsCommand { remote: remote.to_owned(), why };
+    cx.ui().detail(format_args!("Asking for the keys of {remote}: {command}"));
+    let mut line = Command::new("sh");
+    line.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = line.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+    let mut bytes = Vec::new();
+    let read = match child.stdout.take() {
+        Some(stdout) => stdout.take(LONGEST).read_to_end(&mut bytes),
+        None => Ok(0),
+    };
+    let status = child.wait().map_err(|error| failed(error.to_string()))?;
+    if cx.cancelled() {
+        return Err(snap_remote::store::RemoteError::Interrupted.into());
+    }
+    read.map_err(|error| failed(error.to_string()))?;
+    if !status.success() {
+        return Err(failed(status.to_string()));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| failed("it prints no UTF-8".to_owned()))?;
+    parse(&text).ok_or_else(|| failed("it prints no secret".to_owned()))
+}
+
+/// The keys that a text says; `None` where it has no secret.
+fn parse(text: &str) -> Option<Secrets> {
+    let text = text.trim_start();
+    let found = if text.starts_with('{') { of_json(text)? } else { of_lines(text) };
+    found.secret.is_some().then_some(found)
+}
+
+fn of_json(text: &str) -> Option<Secrets> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    let first = |names: &[&str]| {
+        let found = names.iter().find_map(|name| value.get(name)?.as_str());
+        found.filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    Some(Secrets {
+        name: first(&["AccessKeyId", "name", "user"]),
+        secret: first(&["SecretAccessKey", "secret", "password", "token"]),
+        session: first(&["SessionToken", "session"]),
+    })
+}
+
+fn of_lines(text: &str) -> Secrets {
+    let mut found = Secrets::default();
+    for (number, line) in text.lines().map(str::trim).enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let divided = line.split_once(['=', ':']);
+        let (key, value) = divided.map_or(("", line), |(key, value)| (key.trim(), value.trim()));
+        let place = match &*key.to_ascii_lowercase() {
+            "name" | "user" | "username" | "login" | "aws_access_key_id" => &mut found.name,
+            "secret" | "password" | "token" | "aws_secret_access_key" => &mut found.secret,
+            "session" | "aws_session_token" => &mut found.session,
+            _ if number == 0 => {
+                found.secret = Some(line.to_owned());
+                continue;
+            }
+            _ => continue,
+        };
+        *place = Some(value.to_owned()).filter(|value| !value.is_empty());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Option<[Option<String>; 3]> {
+        parse(text).map(|found| [found.name, found.secret, found.session])
+    }
+
+    fn some(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    #[test]
+    fn keys_are_read_in_the_forms_that_tools_print() {
+        let pair = Some([some("ada"), some("s=:x"), None]);
+        assert_eq!(parts("# a comment\nname = ada\nsecret=s=:x\n"), pair);
+        assert_eq!(parts("s=:x\nuser: ada\nurl: https://host\n"), pair);
+        let json = r#"{"Version": 1, "AccessKeyId": "ada", "SecretAccessKey": "x",
+            "SessionToken": "t", "Expiration": "2026-11-21T08:00:00Z"}"#;
+        assert_eq!(parts(json), Some([some("ada"), some("x"), some("t")]));
+        assert_eq!(parts("only\n"), Some([None, some("only"), None]));
+        for none in ["", "\n", "name = ada\n", "secret =\n", "{}", "{ not json"] {
+            assert_eq!(parts(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a command has under way with services elsewhere: counted for all of
+//! them together, and given up when the user asks to stop.
+
+use std::{
+    future::Future,
+    ops::Range,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use snap_remote::service::{
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
+    traffic::Traffic,
+};
+
+/// How soon Ctrl-C is noticed while a reply is awaited.
+const POLL: Duration = Duration::from_millis(50);
+
+type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
+
+/// Counters of one command.
+#[derive(Debug)]
+pub(crate) struct Network {
+    traffic: Arc<Traffic>,
+    in_flight: AtomicU64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Network {
+    /// Nothing was asked yet; `stop` is set by Ctrl-C.
+    pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
+        Self { traffic: Arc::default(), in_flight: AtomicU64::new(0), stop }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// Requests that are under way.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    async fn stopped(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// A service whose requests are counted while they are under way, and end at
+/// Ctrl-C.
+#[derive(Debug)]
+pub(super) struct Watched {
+    inner: Arc<dyn Service>,
+    network: Arc<Network>,
+}
+
+/// One request that is under way.
+struct Flight<'a>(&'a AtomicU64);
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Watched {
+    pub(super) fn new(inner: Arc<dyn Service>, network: Arc<Network>) -> Self {
+        Self { inner, network }
+    }
+
+    fn watch<'a, T: Send + 'a>(
+        &'a self,
+        operation: &'static str,
+        key: &'a str,
+        work: Reply<'a, T>,
+    ) -> Reply<'a, T> {
+        Box::pin(async move {
+            self.network.in_flight.fetch_add(1, Ordering::Relaxed);
+            let _flight = Flight(&self.network.in_flight);
+            tokio::select! {
+                biased;
+                () = self.network.stopped() => {
+                    Err(ServiceError::new(operation, key, What::Stopped, String::new()))
+                }
+                done = work => done,
+            }
+        })
+    }
+}
+
+impl Service for Watched {
+    fn read<'a>(&'a self, key: &'a str, range: Option<Range<u64>>) -> Reply<'a, Object> {
+        self.watch("read", key, self.inner.read(key, range))
+    }
+
+    fn write<'a>(&'a self, key: &'a str, bytes: Bytes, when: When) -> Reply<'a, Option<Version>> {
+        self.watch("write", key, self.inner.write(key, bytes, when))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Reply<'a, Vec<Listed>> {
+        self.watch("list", prefix, self.inner.list(prefix))
+    }
+
+    fn length<'a>(&'a self, key: &'a str) -> Reply<'a, Option<u64>> {
+        self.watch("stat", key, self.inner.length(key))
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()> {
+        self.watch("remove", key, self.inner.remove(key))
+    }
+
+    fn conditions(&self) -> Conditions {
+        self.inner.conditions()
+    }
+
+    fn write_file<'a>(&'a self, key: &'a str, path: &'a Path, length: u64) -> Reply<'a, ()> {
+        self.watch("write", key, self.inner.write_file(key, path, length))
+    }
+
+    fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
+        // Its parts end at Ctrl-C by themselves.
+        self.inner.upload(key)
+    }
+
+    fn peek<'a>(&'a self, prefix: &'a str, most: usize) -> Reply<'a, Vec<String>> {
+        self.watch("list", prefix, self.inner.peek(prefix, most))
+    }
+
+    fn remove_many<'a>(&'a self, keys: &'a [String]) -> Reply<'a, ()> {
+        self.watch("remove", keys.first().map_or("", String::as_str), self.inner.remove_many(keys))
+    }
+}

@@ -1,0 +1,161 @@
+//! Which remote is meant: one with a name in the settings, or a location.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use snap_core::{base::id::BlobId, disk::scratch::Scratch};
+use snap_remote::location::{Location, Scheme};
+
+use super::credentials::Credentials;
+use crate::{config::Settings, context::Context, report::CliError};
+
+/// Remote that is meant when none is named.
+pub(crate) const USUAL: &str = "origin";
+
+/// A remote, and how it is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Its name in the settings.
+    pub(crate) name: Option<String>,
+    /// Where it is.
+    pub(crate) location: Location,
+    /// Options of the location.
+    pub(crate) options: BTreeMap<String, String>,
+    /// Where its keys are.
+    pub(super) credentials: Credentials,
+    /// The store that knows it by name.
+    store: Option<PathBuf>,
+}
+
+/// How a remote was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which<'a> {
+    /// Not at all.
+    Usual,
+    /// By name or location.
+    Named(&'a str),
+}
+
+impl<'a> From<Option<&'a str>> for Which<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Usual, Self::Named)
+    }
+}
+
+impl Place {
+    /// A location that was typed.
+    pub(crate) fn of_url(url: &str, options: BTreeMap<String, String>) -> Result<Self, CliError> {
+        let location: Location = url.parse()?;
+        location.check(&options)?;
+        let credentials = Credentials::default();
+        Ok(Self { name: None, location, options, credentials, store: None })
+    }
+
+    fn of_settings(
+        name: &str,
+        settings: &Settings,
+        store: Option<PathBuf>,
+    ) -> Result<Option<Self>, CliError> {
+        let Some(said) = settings.find_remote(name)? else { return Ok(None) };
+        let mut place = Self::of_url(&said.url, said.options)?;
+        let file = said.credentials_file.as_deref().map(|file| settings.expand(file));
+        place.credentials =
+            Credentials { file: file.transpose()?, command: said.credentials_command };
+        Ok(Some(Self { name: Some(name.to_owned()), store, ..place }))
+    }
+
+    /// The same, as the settings of a store have it.
+    pub(crate) fn in_store(self, name: &str, store: &Path) -> Self {
+        Self { name: Some(name.to_owned()), store: Some(store.to_owned()), ..self }
+    }
+
+    /// As it is called in messages: by its name, else where it is.
+    pub(crate) fn shown(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.location.to_string())
+    }
+
+    /// File with its keys.
+    pub(crate) fn credentials_file(&self) -> Option<&Path> {
+        self.credentials.file.as_deref()
+    }
+
+    /// Command that prints its keys.
+    pub(crate) fn credentials_command(&self) -> Option<&str> {
+        self.credentials.command.as_deref()
+    }
+
+    /// Options, with those that the environment says for all of its kind.
+    pub(super) fn all_options(&self, cx: &Context) -> BTreeMap<String, String> {
+        let mut options = self.options.clone();
+        if self.location.scheme == Scheme::S3 {
+            let env = cx.remote_env();
+            for (name, value) in [("endpoint", &env.s3_endpoint), ("region", &env.s3_region)] {
+                if let Some(value) = value {
+                    options.entry(name.to_owned()).or_insert_with(|| value.clone());
+                }
+            }
+        }
+        options
+    }
+
+    /// Folder for what is known of it: in the store that has it by name, else
+    /// in the user's cache. Where there is no such thing, one for this command.
+    pub(super) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Scratch>), CliError> {
+        let mut hash = hash_of(&self.location.to_string());
+        let options = self.all_options(cx);
+        for name in ["endpoint", "account"] {
+            // The same name elsewhere is another bucket.
+            hash.push_str(options.get(name).map_or("", String::as_str));
+            hash = hash_of(&hash);
+        }
+        let folder = |above: PathBuf| above.join("remotes").join(&hash[..SHOWN_DIGITS]);
+        if let Some(store) = &self.store {
+            return Ok((folder(store.join("cache")), None));
+        }
+        if let Some(home) = cx.cache_home() {
+            return Ok((folder(home.join("snap")), None));
+        }
+        let scratch = Scratch::create(cx.scratch())?;
+        Ok((folder(scratch.path().to_owned()), Some(scratch)))
+    }
+}
+
+/// Digits of a hash that name a folder.
+const SHOWN_DIGITS: usize = 32;
+
+fn hash_of(text: &str) -> String {
+    BlobId::of(text.as_bytes()).to_string()
+}
+
+impl Context {
+    /// All settings that hold here: without a store, those of the user.
+    pub(crate) fn settings_here(&self) -> Result<(Settings, Option<PathBuf>), CliError> {
+        match self.find_store(Path::new("."))? {
+            Some(store) => Ok((self.settings_of(&store)?, Some(store))),
+            None => Ok((self.settings().clone(), None)),
+        }
+    }
+
+    /// The remote that is meant.
+    pub(crate) fn remote(&self, which: Which<'_>) -> Result<Place, CliError> {
+        if let Which::Named(text) = which
+            && text.contains("://")
+        {
+            return Place::of_url(text, BTreeMap::new());
+        }
+        let (settings, store) = self.settings_here()?;
+        let known = settings.remotes();
+        let name = match (which, known.as_slice()) {
+            (Which::Named(name), _) => name,
+            (Which::Usual, _) if known.iter().any(|name| name == USUAL) => USUAL,
+            (Which::Usual, [only]) => &only.clone(),
+            (Which::Usual, []) => return Err(CliError::NoRemotes),
+            (Which::Usual, _) => return Err(CliError::WhichRemote { known }),
+        };
+        let found = Place::of_settings(name, &settings, store)?;
+        let name = name.to_owned();
+        found.ok_or(CliError::NoRemote { name, known })
+    }
+}

@@ -1,0 +1,133 @@
+//! What to do about an error of a store elsewhere.
+
+use std::error::Error;
+
+use snap_core::{base::close::close_names, repo::ref_name::RefKind};
+use snap_remote::{
+    location::{LocationError, Scheme},
+    service::{ServiceError, What, open::OpenError},
+    store::RemoteError,
+};
+
+use crate::report::CliError;
+
+/// Words in the names of settings that would be secrets.
+const SECRETS: [&str; 5] = ["secret", "password", "token", "access", "account-key"];
+
+/// Advice for one link of the chain of causes.
+pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let of = |found: Option<String>| found;
+    of(error.downcast_ref().and_then(of_remote))
+        .or_else(|| error.downcast_ref().and_then(of_service))
+        .or_else(|| error.downcast_ref().and_then(of_open))
+        .or_else(|| error.downcast_ref().and_then(of_location))
+}
+
+/// Advice for a remote that is not known.
+pub(super) fn which(error: &CliError) -> Option<String> {
+    match error {
+        CliError::NoRemote { name, known } => {
+            let close = close_names(name, known.iter().map(String::as_str));
+            Some(match (close.as_slice(), known.as_slice()) {
+                ([], []) => format!("`snap remote add {name} URL` makes one"),
+                ([], _) => format!("there is `{}`", known.join("`, `")),
+                (close, _) => format!("did you mean `{}`?", close.join("`, `")),
+            })
+        }
+        CliError::NoRemotes => Some(
+            "`snap remote add origin URL` makes one, such as s3://bucket/project or file:///mnt/x"
+                .to_owned(),
+        ),
+        CliError::WhichRemote { .. } => Some("name one, or call one of them `origin`".to_owned()),
+        _ => None,
+    }
+}
+
+/// Whether a setting would be a secret, by its name.
+pub(super) fn is_secret(key: &str) -> bool {
+    let name = key.to_ascii_lowercase().replace('_', "-");
+    name.starts_with("remote.") && SECRETS.iter().any(|word| name.contains(word))
+}
+
+fn of_remote(error: &RemoteError) -> Option<String> {
+    let hint = match error {
+        RemoteError::NoStore { .. } => "`snap push` makes one; is the path right?",
+        RemoteError::NoRef { name, .. } if name.kind() == RefKind::Branch => {
+            "`snap push` brings it there; is the name right?"
+        }
+        RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
+        RemoteError::Diverged { .. } => {
+            "`snap pull` shows what is there; --force gives it up"
+        }
+        RemoteError::Raced { .. } => "run it again",
+        RemoteError::Config { .. } => "a newer snap may be able to use it",
+        RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
+            "nothing here was changed; push it again from a store that is whole"
+        }
+        RemoteError::Interrupted => "run it again; what has arrived is not sent again",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_service(error: &ServiceError) -> Option<String> {
+    let hint = match error.what {
+        What::Unauthenticated => {
+            "check the keys (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, SNAP_REMOTE_SECRET, or \
+             `remote.NAME.credentials_…`); `snap remote check` tries them"
+        }
+        What::Denied => {
+            "these keys may not do that, or there are none; `snap remote check` tells what they may"
+        }
+        What::Expired => "get a new token, and run it again",
+        What::Clock => "set the clock of this machine (`timedatectl`), and run it again",
+        What::NoBucket => "make the bucket first; snap does not, and a typing error looks the same",
+        What::Unreachable => {
+            "is the name of the host right, and is there a network? `snap remote check` tries again"
+        }
+        What::Full => "make room there; what has arrived is not sent again",
+        What::Busy | What::Temporary => "run it again later; what has arrived is not sent again",
+        What::Unsupported => "`snap remote check` tells what the service can do",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn of_open(error: &OpenError) -> Option<String> {
+    match error {
+        OpenError::Setup { location, why } if location.starts_with("s3://") => {
+            let region = why.to_ascii_lowercase().contains("region");
+            region.then(|| "AWS_REGION says it, or `--option region=…`".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn of_location(error: &LocationError) -> Option<String> {
+    match error {
+        LocationError::NoScheme { text } if text.starts_with('/') => {
+            Some(format!("a folder is file://{text}"))
+        }
+        LocationError::NoScheme { .. } | LocationError::Scheme { .. } => {
+            let names: Vec<_> = Scheme::ALL.iter().map(|(_, name)| format!("{name}://")).collect();
+            Some(format!("locations begin with {}", names.join(", ")))
+        }
+        LocationError::Option { scheme, .. } => {
+            let scheme = Scheme::ALL.iter().find(|(_, name)| name == scheme)?.0;
+            let names: Vec<_> = scheme.options().iter().map(|(name, _)| *name).collect();
+            Some(match names.as_slice() {
+                [] => "they have none".to_owned(),
+                names => format!("they have {}", names.join(", ")),
+            })
+        }
+        LocationError::Secret { .. } | LocationError::Form { .. } => {
+            let is_secret = matches!(error, LocationError::Secret { .. })
+                || error.to_string().contains("password");
+            is_secret.then(|| {
+                "SNAP_REMOTE_USER and SNAP_REMOTE_SECRET say them, or a file or command: \
+                 `remote.NAME.credentials_file`, `remote.NAME.credentials_command`"
+                    .to_owned()
+            })
+        }
+    }
+}

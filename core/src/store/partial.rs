@@ -1,0 +1,185 @@
+//! Partial packs: what of them is here, putting more there, and making them
+//! whole.
+//!
+//! A stub fills up in place, in any order. Once all frames are there and the
+//! whole hashes to its name it is a pack like any other and moves to
+//! `objects/`, where every file is that.
+
+use crate::{
+    base::{id::PackId, io::PathError},
+    format::{pack::Frame, wire::FormatError},
+    store::{PackFile, Place, Store, StoreError, pack_reader::Home, pack_writer::publish},
+};
+
+/// What lies between the frames is read so many bytes at a time.
+const READ_BYTES: u64 = 1 << 20;
+
+impl Store {
+    /// Whether frames of any pack may lie elsewhere.
+    pub fn has_partial(&self) -> bool {
+        self.catalog().has_partial
+    }
+
+    /// Whether frames of this pack may lie elsewhere.
+    pub fn is_partial(&self, pack: &PackId) -> bool {
+        self.catalog().slot(pack).is_some_and(|slot| slot.home == Home::Partial)
+    }
+
+    /// The packs of which frames may lie elsewhere.
+    pub fn partial_packs(&self) -> Vec<PackId> {
+        let catalog = self.catalog();
+        let is_partial = |id: &PackId| catalog.slot(id).is_some_and(|s| s.home == Home::Partial);
+        self.packs().into_iter().filter(is_partial).collect()
+    }
+
+    /// Whether an object can be read without fetching anything: its frame is
+    /// what its checksum says. Those of whole packs are taken to be.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack cannot be read.
+    pub fn is_here(&self, place: &Place) -> Result<bool, StoreError> {
+        let catalog = self.catalog();
+        if catalog.packs.get(place.pack as usize).is_some_and(|slot| slot.home == Home::Whole) {
+            return Ok(true);
+        }
+        let pack = self.pack(place.pack)?;
+        pack.is_here(pack.frame(place.frame)?)
+    }
+
+    /// The frames of a pack that are not here, in order; none of a whole pack,
+    /// which is not read.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack cannot be read.
+    pub fn absent_frames(&self, pack: &PackId) -> Result<Vec<Frame>, StoreError> {
+        let file = self.open_pack(pack)?;
+        let mut absent = Vec::new();
+        for frame in file.frames() {
+            if !file.is_here(frame)? {
+                absent.push(*frame);
+            }
+        }
+        Ok(absent)
+    }
+
+    /// Puts bytes of a pack that came from elsewhere where they belong, in any
+    /// order and from several threads. What of them is not frames is left out:
+    /// that is here. Does nothing to a whole pack. They are checked when they
+    /// are read, and durable with [`Store::complete`].
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when there is no such pack, [`StoreError::Format`]
+    /// when they would lie behind its end, [`StoreError::Io`].
+    pub fn fill(&self, pack: &PackId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let number = self.catalog().numbers.get(pack).copied();
+        let file = self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)?;
+        let end = offset.checked_add(bytes.len() as u64);
+        let Some(end) = end.filter(|end| *end <= file.file_bytes()) else {
+            let source = FormatError::Invalid { what: "range of a pack", at: offset as usize };
+            return Err(StoreError::Format { pack: *pack, source });
+        };
+        let (from, to) = (offset.max(file.frames_start()), end.min(file.frames_end()));
+        if file.home() == Home::Whole || from >= to {
+            return Ok(());
+        }
+        let bytes = &bytes[(from - offset) as usize..(to - offset) as usize];
+        match self.disk().fill(&self.layout().path(Home::Partial, pack), from, bytes) {
+            // Completed meanwhile.
+            Err(error) if error.is_not_found() => Ok(()),
+            filled => Ok(filled?),
+        }
+    }
+
+    /// Makes a partial pack a whole one, durably. Does nothing to one that is.
+    ///
+    /// # Errors
+    /// [`StoreError::Absent`] names the first frame that is not here,
+    /// [`StoreError::PackHash`] says that all are and yet it is not the pack of
+    /// that name; it stays as it is then.
+    pub fn complete(&self, pack: &PackId) -> Result<(), StoreError> {
+        let file = self.open_pack(pack)?;
+        if file.home() == Home::Whole {
+            return Ok(());
+        }
+        let (layout, disk) = (self.layout(), self.disk());
+        let from = layout.path(Home::Partial, pack);
+        let locked = fs_err::File::open(&from).map_err(PathError::when("open", &from))?;
+        // Nobody writes to it from here on. Where nothing can be locked,
+        // nobody else can be kept from it either.
+        let _ = locked.file().lock();
+        file.check_whole()?;
+        disk.sync_file(&from)?;
+        let to = layout.path(Home::Whole, pack);
+        publish(disk, &from, &to)?;
+        drop(locked);
+        disk.sync_folder(&layout.objects)?;
+        disk.sync_folder(&layout.partial)?;
+        self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            catalog.place_pack(*pack, to, Home::Whole);
+            catalog.has_partial = catalog
+                .numbers
+                .values()
+                .any(|number| catalog.packs[*number as usize].home == Home::Partial);
+            (catalog, ())
+        });
+        Ok(())
+    }
+
+    /// Fetches what is absent of a pack and makes it a whole one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a frame cannot be had, and those of
+    /// [`Store::complete`].
+    pub fn fetch_pack(&self, pack: &PackId) -> Result<(), StoreError> {
+        let absent = self.absent_frames(pack)?;
+        self.will_need_frames(*pack, &absent);
+        let file = self.open_pack(pack)?;
+        let mut stored = Vec::new();
+        absent.iter().try_for_each(|frame| file.stored_into(frame, &mut stored))?;
+        self.complete(pack)
+    }
+
+    /// Removes partial packs that are here whole, too, once that is durable.
+    pub(super) fn drop_shadowed(&self) {
+        if self.catalog().shadowed.is_empty() {
+            return;
+        }
+        let shadowed = self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            let shadowed = std::mem::take(&mut catalog.shadowed);
+            (catalog, shadowed)
+        });
+        for id in shadowed {
+            // Where that fails it is found again, and does no harm.
+            let _ = self.disk().remove(&self.layout().path(Home::Partial, &id));
+        }
+    }
+}
+
+impl PackFile {
+    /// Checks every frame, and that the whole hashes to its name. Fetches
+    /// nothing.
+    fn check_whole(&self) -> Result<(), StoreError> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.bytes(0..self.frames_start())?);
+        for frame in self.frames() {
+            let stored = self.bytes(frame.range())?;
+            if crate::format::pack::checksum(&stored) != frame.checksum {
+                return Err(StoreError::Absent { pack: self.id(), offset_bytes: frame.offset });
+            }
+            hasher.update(&stored);
+        }
+        let mut at = self.frames_end();
+        while at < self.file_bytes() {
+            let end = self.file_bytes().min(at + READ_BYTES);
+            hasher.update(&self.bytes(at..end)?);
+            at = end;
+        }
+        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
+        if actual == self.id() {
+            return Ok(());
+        }
+        Err(StoreError::PackHash { pack: self.id(), actual })
+    }
+}

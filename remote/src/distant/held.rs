@@ -1,0 +1,274 @@
+//! Which ranges are announced, under way, here. Nothing here does I/O.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    sync::Arc,
+};
+
+use snap_core::base::id::PackId;
+
+use crate::{ranges::ReadError, store::OBJECTS};
+
+/// More is asked for once so many bytes may be: requests are not to be as short
+/// as what was taken last.
+const LEAST_BATCH_BYTES: u64 = 8 << 20;
+
+/// Bytes that were taken and stay for others.
+const SPENT_BYTES: u64 = 8 << 20;
+
+/// When so many in a row had to be asked for out of turn, what is held is not
+/// what is needed.
+const OUT_OF_TURN: u32 = 8;
+
+/// A range of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) pack: PackId,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl Key {
+    /// None that anybody asks for.
+    pub(super) const NONE: Self = Self { pack: PackId::from_bytes([0; 32]), start: 1, end: 0 };
+
+    pub(super) fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    pub(super) fn object(self) -> String {
+        format!("{OBJECTS}{}", self.pack)
+    }
+}
+
+/// How far a range is.
+#[derive(Debug)]
+enum Phase {
+    /// Announced.
+    Queued,
+    UnderWay,
+    /// Came, and waits to be taken.
+    Here(Arc<Vec<u8>>),
+    /// Was taken.
+    Spent(Arc<Vec<u8>>),
+    /// Of interest to those who waited.
+    Failed(ReadError),
+}
+
+#[derive(Debug)]
+struct Slot {
+    phase: Phase,
+    /// Threads that wait for it.
+    waiting: usize,
+}
+
+/// What whoever reads a range shall do.
+pub(super) enum Look {
+    Here(Arc<Vec<u8>>),
+    Failed(ReadError),
+    /// Send a request for it, and wait.
+    Start,
+    /// Wait.
+    UnderWay,
+}
+
+/// Ranges, and how far each is.
+#[derive(Debug)]
+pub(super) struct Held {
+    slots: HashMap<Key, Slot>,
+    /// In order of need; some may not be queued any more.
+    queue: VecDeque<Key>,
+    queued_bytes: u64,
+    spent: VecDeque<Key>,
+    spent_bytes: u64,
+    /// Of ranges that are under way or here.
+    held_bytes: u64,
+    most_bytes: u64,
+    out_of_turn: u32,
+}
+
+impl Held {
+    pub(super) fn new(most_bytes: u64) -> Self {
+        Self {
+            slots: HashMap::new(),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            spent: VecDeque::new(),
+            spent_bytes: 0,
+            held_bytes: 0,
+            most_bytes,
+            out_of_turn: 0,
+        }
+    }
+
+    /// Takes note of a range that will be read.
+    pub(super) fn announce(&mut self, key: Key) {
+        if key.bytes() > 0 && !self.slots.contains_key(&key) {
+            self.slots.insert(key, Slot { phase: Phase::Queued, waiting: 0 });
+            self.queue.push_back(key);
+            self.queued_bytes += key.bytes();
+        }
+    }
+
+    /// Whether anything was announced that is not under way.
+    pub(super) fn has_queued(&self) -> bool {
+        self.queued_bytes > 0
+    }
+
+    /// Ranges to ask for now; they are under way from here on.
+    pub(super) fn next_batch(&mut self) -> Vec<Key> {
+        let room = self.most_bytes.saturating_sub(self.held_bytes);
+        let worth_it = room >= LEAST_BATCH_BYTES.min(self.queued_bytes) || self.held_bytes == 0;
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while worth_it && let Some(key) = self.queue.front().copied() {
+            if !self.is_queued(key) {
+                self.queue.pop_front();
+                continue;
+            }
+            // One that is longer than all the room there is goes alone.
+            let alone = self.held_bytes == 0 && batch.is_empty();
+            if bytes + key.bytes() > room && !alone {
+                break;
+            }
+            self.queue.pop_front();
+            bytes += key.bytes();
+            batch.push(key);
+        }
+        batch.iter().for_each(|key| self.set_under_way(*key));
+        batch
+    }
+
+    fn is_queued(&self, key: Key) -> bool {
+        self.slots.get(&key).is_some_and(|slot| matches!(slot.phase, Phase::Queued))
+    }
+
+    fn set_under_way(&mut self, key: Key) {
+        if self.is_queued(key) {
+            self.queued_bytes -= key.bytes();
+        }
+        let slot = self.slots.entry(key).or_insert(Slot { phase: Phase::Queued, waiting: 0 });
+        slot.phase = Phase::UnderWay;
+        self.held_bytes += key.bytes();
+    }
+
+    /// What to do for a thread that reads a range, and did or did not wait for
+    /// it before. It counts as waiting until it is told [`Look::Here`] or
+    /// [`Look::Failed`].
+    pub(super) fn look(&mut self, key: Key, waited: bool) -> Look {
+        let Some(slot) = self.slots.get_mut(&key) else {
+            // Of one that was waited for, nothing is left: somebody took it.
+            self.set_under_way(key);
+            self.wait(key);
+            return Look::Start;
+        };
+        let waiting = slot.waiting - usize::from(waited);
+        match &slot.phase {
+            Phase::Queued => {
+                self.step_aside();
+                self.set_under_way(key);
+                self.wait(key);
+                Look::Start
+            }
+            Phase::UnderWay => {
+                slot.waiting = waiting + 1;
+                Look::UnderWay
+            }
+            Phase::Spent(bytes) => {
+                slot.waiting = waiting;
+                Look::Here(Arc::clone(bytes))
+            }
+            Phase::Failed(error) => {
+                let error = error.clone();
+                slot.waiting = waiting;
+                if waiting == 0 {
+                    self.slots.remove(&key);
+                }
+                Look::Failed(error)
+            }
+            Phase::Here(bytes) => {
+                let bytes = Arc::clone(bytes);
+                slot.waiting = waiting;
+                slot.phase = Phase::Spent(Arc::clone(&bytes));
+                self.out_of_turn = 0;
+                self.held_bytes -= key.bytes();
+                self.spent_bytes += key.bytes();
+                self.spent.push_back(key);
+                self.trim_spent();
+                Look::Here(bytes)
+            }
+        }
+    }
+
+    fn wait(&mut self, key: Key) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.waiting += 1;
+        }
+    }
+
+    /// A thread that waited has given up.
+    pub(super) fn wait_no_more(&mut self, key: Key) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.waiting -= 1;
+            if slot.waiting == 0 && matches!(slot.phase, Phase::Failed(_)) {
+                self.slots.remove(&key);
+            }
+        }
+    }
+
+    /// Lets go of what nobody seems to need, when others had to be asked for
+    /// out of turn again and again.
+    fn step_aside(&mut self) {
+        self.out_of_turn += 1;
+        if self.out_of_turn >= OUT_OF_TURN {
+            self.out_of_turn = 0;
+            self.take_unread();
+        }
+    }
+
+    /// Takes out what is here and was never read.
+    pub(super) fn take_unread(&mut self) -> Vec<(PackId, Range<u64>, Arc<Vec<u8>>)> {
+        let mut unread = Vec::new();
+        self.slots.retain(|key, slot| match &slot.phase {
+            Phase::Here(bytes) if slot.waiting == 0 => {
+                self.held_bytes -= key.bytes();
+                unread.push((key.pack, key.start..key.end, Arc::clone(bytes)));
+                false
+            }
+            _ => true,
+        });
+        unread
+    }
+
+    fn trim_spent(&mut self) {
+        while self.spent_bytes > SPENT_BYTES && self.spent.len() > 1 {
+            let Some(key) = self.spent.pop_front() else { return };
+            self.spent_bytes -= key.bytes();
+            let is_wanted = self.slots.get(&key).is_some_and(|slot| slot.waiting > 0);
+            if is_wanted {
+                // Those who wait are about to take it.
+                self.spent.push_back(key);
+                self.spent_bytes += key.bytes();
+                return;
+            }
+            self.slots.remove(&key);
+        }
+    }
+
+    /// A request has come to its end.
+    pub(super) fn arrive(&mut self, key: Key, result: Result<Arc<Vec<u8>>, ReadError>) {
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        match result {
+            Ok(bytes) => slot.phase = Phase::Here(bytes),
+            Err(error) => {
+                self.held_bytes -= key.bytes();
+                match slot.waiting {
+                    // Whoever needs it tries again.
+                    0 => drop(self.slots.remove(&key)),
+                    _ => slot.phase = Phase::Failed(error),
+                }
+            }
+        }
+    }
+}

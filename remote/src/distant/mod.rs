@@ -1,0 +1,281 @@
+//! Frames of packs that lie elsewhere, for a store that threads read.
+//!
+//! What is announced is planned, merged and under way at once, up to a number
+//! of bytes that are on their way or wait to be taken; more follows as they are
+//! taken. What nobody announced is fetched when somebody waits for it. What was
+//! taken stays for a while, should somebody else want it.
+//!
+//! Waiting threads must be none of the runtime's.
+
+mod held;
+mod lazy;
+
+use std::{
+    fmt,
+    ops::Range,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use snap_core::{
+    base::id::PackId,
+    store::{Distant, DistantError},
+};
+use tokio::runtime::Handle;
+
+pub use lazy::LazyDistant;
+
+use self::held::{Held, Key, Look};
+use crate::{
+    ranges::{Fetch, Link, Options, Planner, ReadError, Wanted},
+    service::client::Client,
+    store::{OBJECTS, RemoteError, RemoteStore},
+};
+
+/// Bytes that are on their way or wait to be taken.
+const HELD_BYTES: u64 = 48 << 20;
+
+/// Longest request: what a clone begins with is to be few of them.
+const REQUEST_BYTES: u64 = 16 << 20;
+
+/// How often a waiting thread looks whether it shall go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Says whether the user asked to stop.
+pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How those who wait for the network do that.
+#[derive(Clone)]
+pub struct Waiting {
+    /// Runs the requests; has threads of its own.
+    pub runtime: Handle,
+    /// Says whether to stop.
+    pub stop: Stop,
+}
+
+impl Waiting {
+    /// Until all is there: nobody can ask to stop.
+    pub fn patiently(runtime: &Handle) -> Self {
+        Self { runtime: runtime.clone(), stop: Arc::new(|| false) }
+    }
+}
+
+impl Waiting {
+    /// Waits for `work`, or until the user asks to stop.
+    pub(crate) async fn unless_stopped<T>(
+        &self,
+        work: impl Future<Output = Result<T, RemoteError>>,
+    ) -> Result<T, RemoteError> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if (self.stop)() {
+                        return Err(RemoteError::Interrupted);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
+    }
+}
+
+/// What becomes of contents that were read; the structure is always kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contents {
+    /// The store keeps them.
+    #[default]
+    Keep,
+    /// They are fetched again the next time.
+    Forget,
+}
+
+/// The packs of a remote store, read by threads. Clones share what is held.
+#[derive(Clone, Debug)]
+pub struct RemotePacks {
+    shared: Arc<Shared>,
+    contents: Contents,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    location: String,
+    link: Arc<Link>,
+    waiting: Waiting,
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+impl RemotePacks {
+    /// The packs of `remote`.
+    pub fn new(remote: &RemoteStore, waiting: Waiting) -> Self {
+        Self::of(remote.client().clone(), remote.location().to_owned(), waiting)
+    }
+
+    /// The packs at `location`, which `client` asks.
+    pub(crate) fn of(client: Client, location: String, waiting: Waiting) -> Self {
+        let shared = Shared {
+            client,
+            location,
+            link: Arc::default(),
+            waiting,
+            held: Mutex::new(Held::new(HELD_BYTES)),
+            changed: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared), contents: Contents::Keep }
+    }
+
+    /// The same, with another choice of what becomes of contents.
+    #[must_use]
+    pub fn with_contents(self, contents: Contents) -> Self {
+        Self { contents, ..self }
+    }
+
+    /// What the way there is like.
+    pub fn link(&self) -> &Arc<Link> {
+        &self.shared.link
+    }
+
+    /// Whether more was announced than was asked for so far.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.shared.lock().has_queued()
+    }
+
+    /// Takes what has come and nobody has read.
+    pub(crate) fn leftovers(&self) -> Vec<(PackId, Range<u64>, Arc<Vec<u8>>)> {
+        self.shared.lock().take_unread()
+    }
+}
+
+impl Distant for RemotePacks {
+    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, DistantError> {
+        self.shared.read(Key { pack, start: range.start, end: range.end.max(range.start) })
+    }
+
+    fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
+        let mut held = self.shared.lock();
+        for (pack, range) in ranges {
+            held.announce(Key { pack: *pack, start: range.start, end: range.end });
+        }
+        self.shared.start_what_fits(&mut held);
+    }
+
+    fn keeps_contents(&self) -> bool {
+        self.contents == Contents::Keep
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(self: &Arc<Self>, key: Key) -> Result<Vec<u8>, DistantError> {
+        let mut held = self.lock();
+        let mut waits = false;
+        loop {
+            if (self.waiting.stop)() {
+                if waits {
+                    held.wait_no_more(key);
+                }
+                return Err(RemoteError::Interrupted.into());
+            }
+            match held.look(key, waits) {
+                Look::Here(bytes) => {
+                    self.start_what_fits(&mut held);
+                    drop(held);
+                    return Ok(bytes.to_vec());
+                }
+                Look::Failed(error) => return Err(self.told(key, error).into()),
+                Look::Start => self.start(vec![key]),
+                Look::UnderWay => {}
+            }
+            waits = true;
+            let woken = self.changed.wait_timeout(held, LOOK_EVERY);
+            held = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn told(&self, key: Key, source: ReadError) -> RemoteError {
+        let location = self.location.clone();
+        RemoteError::Range { key: key.object(), range: key.start..key.end, location, source }
+    }
+
+    fn start_what_fits(self: &Arc<Self>, held: &mut Held) {
+        let batch = held.next_batch();
+        if !batch.is_empty() {
+            self.start(batch);
+        }
+    }
+
+    /// Sends the requests for ranges, which are held from now on.
+    fn start(self: &Arc<Self>, batch: Vec<Key>) {
+        let wanted = batch.iter().map(|key| Wanted {
+            key: format!("{OBJECTS}{}", key.pack).into(),
+            range: key.start..key.end,
+        });
+        // What fits was found out before.
+        let options = Options {
+            budget_bytes: u64::MAX,
+            request_bytes: REQUEST_BYTES,
+            ..Options::default()
+        };
+        let fetch: Arc<dyn Fetch> = Arc::new(self.client.clone());
+        let planner = Planner::new(fetch, Arc::clone(&self.link), options);
+        let _inside = self.waiting.runtime.enter();
+        let mut job = planner.start(wanted.collect());
+        let mut arrivals = Arrivals { shared: Arc::downgrade(self), left: batch };
+        self.waiting.runtime.spawn(async move {
+            while let Some(piece) = job.next().await {
+                arrivals.arrive(piece.position, piece.bytes);
+            }
+        });
+    }
+
+    fn arrive(self: &Arc<Self>, key: Key, result: Result<Arc<Vec<u8>>, ReadError>) {
+        if result.is_ok() {
+            self.client.traffic().needed(key.bytes());
+        }
+        let mut held = self.lock();
+        held.arrive(key, result);
+        self.start_what_fits(&mut held);
+        self.changed.notify_all();
+    }
+}
+
+/// Ranges that are on their way with one job.
+struct Arrivals {
+    shared: Weak<Shared>,
+    /// Those that came are empty.
+    left: Vec<Key>,
+}
+
+impl Arrivals {
+    fn arrive(&mut self, position: usize, bytes: Result<bytes::Bytes, ReadError>) {
+        let key = std::mem::replace(&mut self.left[position], Key::NONE);
+        if let Some(shared) = self.shared.upgrade() {
+            // A copy, so that nothing else of its request is held with it.
+            shared.arrive(key, bytes.map(|bytes| Arc::new(bytes.to_vec())));
+        }
+    }
+}
+
+impl Drop for Arrivals {
+    /// Nobody waits for ever when the runtime ends.
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        for key in self.left.drain(..).filter(|key| *key != Key::NONE) {
+            let mut held = shared.lock();
+            held.arrive(key, Err(ReadError::Stopped));
+            shared.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Refs elsewhere, as far as they are needed, as files of a scratch folder.
+
+use std::path::Path;
+
+use snap_core::{
+    base::{
+        id::{CommitId, Prefix},
+        io::PathError,
+    },
+    repo::{
+        ref_name::RefName,
+        spec::{bases, names},
+    },
+};
+
+use super::Which;
+use crate::store::{Found, RemoteError, RemoteStore, heads::first_branch};
+
+/// What was learnt of a revision.
+enum Learnt {
+    /// It stands on commits that the index should know.
+    Ref(CommitId),
+    /// It is, or may be, (the start of) an id.
+    Id(Option<CommitId>),
+    /// It names nothing.
+    Nothing,
+}
+
+/// Learns where refs stand, and what of the index is needed to read them.
+pub(super) async fn learn(
+    remote: &RemoteStore,
+    which: Which<'_>,
+    folder: &Path,
+) -> Result<(), RemoteError> {
+    write(folder, "HEAD", &format!("ref: {}\n", first_branch()))?;
+    if remote.mirror().was_seen() {
+        // Only what is not known yet has to be listed.
+        if !learn_refs(remote, which, folder).await? {
+            remote.refresh().await?;
+        }
+        return Ok(());
+    }
+    let (found, _, refreshed) =
+        futures::try_join!(remote.look(), learn_refs(remote, which, folder), async {
+            // Of a store that is not there nothing is listed.
+            Ok(remote.refresh().await)
+        })?;
+    match found {
+        Found::Nothing => Err(RemoteError::NoStore { location: remote.location().to_owned() }),
+        Found::Store => refreshed,
+    }
+}
+
+/// Learns where refs stand; whether all they stand on is known.
+async fn learn_refs(
+    remote: &RemoteStore,
+    which: Which<'_>,
+    folder: &Path,
+) -> Result<bool, RemoteError> {
+    let Which::Of(specs) = which else { return learn_all(remote, folder).await };
+    let mut all_known = true;
+    for spec in specs {
+        all_known &= match learn_one(remote, spec, folder).await? {
+            Learnt::Ref(id) | Learnt::Id(Some(id)) => remote.mirror().has(&id.object())?,
+            Learnt::Id(None) => false,
+            // For names that are much like it.
+            Learnt::Nothing => learn_all(remote, folder).await?,
+        };
+    }
+    Ok(all_known)
+}
+
+async fn learn_all(remote: &RemoteStore, folder: &Path) -> Result<bool, RemoteError> {
+    let (branch, refs) = futures::try_join!(remote.default_branch(), remote.all_refs())?;
+    write(folder, "HEAD", &format!("ref: {branch}\n"))?;
+    let mut all_known = true;
+    for (name, id) in refs {
+        write_ref(folder, &name, id)?;
+        all_known &= remote.mirror().has(&id.object())?;
+    }
+    Ok(all_known)
+}
+
+/// In the order in which it will be resolved.
+async fn learn_one(
+    remote: &RemoteStore,
+    spec: &[u8],
+    folder: &Path,
+) -> Result<Learnt, RemoteError> {
+    let mut learnt = Learnt::Nothing;
+    for base in bases(spec) {
+        if matches!(base, "HEAD" | "latest") {
+            return learn_head(remote, folder).await;
+        }
+        if let Ok(id) = base.parse::<CommitId>() {
+            return Ok(Learnt::Id(Some(id)));
+        }
+        for name in names(base) {
+            if let Some(standing) = remote.standing(&name).await? {
+                write_ref(folder, &name, standing.commit)?;
+                return Ok(Learnt::Ref(standing.commit));
+            }
+        }
+        if Prefix::parse(base).is_some() {
+            learnt = Learnt::Id(None);
+        }
+    }
+    Ok(learnt)
+}
+
+async fn learn_head(remote: &RemoteStore, folder: &Path) -> Result<Learnt, RemoteError> {
+    // Most likely it is the first, and then it is one wait instead of two.
+    let likely = first_branch();
+    let (branch, standing) =
+        futures::try_join!(remote.default_branch(), remote.standing(&likely))?;
+    write(folder, "HEAD", &format!("ref: {branch}\n"))?;
+    let standing = if branch == likely { standing } else { remote.standing(&branch).await? };
+    // A branch without commits is said so when it is resolved.
+    let Some(standing) = standing else { return Ok(Learnt::Id(None)) };
+    write_ref(folder, &branch, standing.commit)?;
+    Ok(Learnt::Ref(standing.commit))
+}
+
+fn write_ref(folder: &Path, name: &RefName, id: CommitId) -> Result<(), RemoteError> {
+    let file = name.file(folder);
+    if let Some(above) = file.parent() {
+        fs_err::create_dir_all(above).map_err(PathError::when("create", above))?;
+    }
+    fs_err::write(&file, format!("{id}\n")).map_err(PathError::when("write", &file))?;
+    Ok(())
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), RemoteError> {
+    let path = folder.join(name);
+    fs_err::write(&path, text).map_err(PathError::when("write", &path))?;
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Writing large objects in parts.
+
+use std::{
+    io::{self, Read, Seek, SeekFrom},
+    ops::Range,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::ServiceError;
+
+/// An object that is being written in parts. Several are under way at once;
+/// one that fails for a while is sent again alone.
+pub trait Upload: Send {
+    /// Hands over the next part. Returns when there is room for one more.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of this part or one before. When it is temporary, that
+    /// part is already being sent again, and this one is to be handed over anew.
+    fn part(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<(), ServiceError>>;
+
+    /// Waits for all parts and makes the object of them.
+    ///
+    /// # Errors
+    /// As [`Upload::part`].
+    fn finish(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
+
+    /// Gives up, and removes what was sent.
+    ///
+    /// # Errors
+    /// [`ServiceError`]; parts may then be left.
+    fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
+}
+
+/// How far uploads have come, and whether they shall go on.
+#[derive(Debug, Default)]
+pub struct Progress {
+    stopped: AtomicBool,
+    bytes: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes that were handed over.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Asks uploads to end at their next part.
+    pub fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+    }
+
+    /// Whether they were asked to.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    pub(super) fn advance(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+/// Reads a part of a file, away from the runtime's threads.
+pub(super) async fn read_part(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut file = fs_err::File::open(path)?;
+        file.seek(SeekFrom::Start(range.start))?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    });
+    read.await.unwrap_or_else(|_| Err(io::Error::other("reading was given up")))
+}

@@ -1,0 +1,58 @@
+//! All refs elsewhere, and the one that a clone begins with.
+
+use futures::future::join_all;
+use snap_core::{
+    base::{id::CommitId, limits},
+    repo::{
+        open::FIRST_BRANCH,
+        ref_name::{RefKind, RefName},
+    },
+};
+
+use super::{HEAD, RemoteError, RemoteStore};
+
+/// What keys of refs begin with.
+const REFS: &str = "refs/";
+
+/// The default branch of a store that does not say so.
+pub fn first_branch() -> RefName {
+    RefName::branch(FIRST_BRANCH).expect("the first branch has a name that can be one")
+}
+
+impl RemoteStore {
+    /// The branch that a clone begins with. Whether there is one of that name
+    /// is **not** checked.
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`] when it is not the name of a branch.
+    pub async fn default_branch(&self) -> Result<RefName, RemoteError> {
+        let Some(object) = self.client().find(HEAD).await? else { return Ok(first_branch()) };
+        let text = std::str::from_utf8(&object.bytes).ok();
+        let text = text.filter(|text| text.len() <= limits::REF_BYTES);
+        let name = text.and_then(|text| text.trim_end_matches('\n').strip_prefix("ref: "));
+        let branch = name.and_then(RefName::parse_full);
+        branch.filter(|name| name.kind() == RefKind::Branch).ok_or_else(|| RemoteError::Damaged {
+            key: HEAD.to_owned(),
+            location: self.location().to_owned(),
+            why: "it is not the name of a branch".to_owned(),
+        })
+    }
+
+    /// Branches and tags, and where they stand. A list, and a request for each.
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`] when one is no ref.
+    pub async fn all_refs(&self) -> Result<Vec<(RefName, CommitId)>, RemoteError> {
+        let listed = self.client().list(REFS).await?;
+        let names = listed.iter().filter_map(|object| RefName::parse_full(&object.key));
+        let names: Vec<RefName> = names.collect();
+        let standings = join_all(names.iter().map(|name| self.standing(name))).await;
+        let mut refs = Vec::with_capacity(names.len());
+        for (name, standing) in names.into_iter().zip(standings) {
+            // One that was removed since it was listed is no loss.
+            refs.extend(standing?.map(|standing| (name, standing.commit)));
+        }
+        refs.sort_unstable();
+        Ok(refs)
+    }
+}

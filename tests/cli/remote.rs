@@ -1,0 +1,227 @@
+//! `snap remote`: names for places elsewhere, and trying what can be done there.
+
+use snap_nettest::{Denied, DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+
+use crate::env::{Ran, TestEnv};
+
+/// A store with one commit.
+pub(crate) fn env() -> TestEnv {
+    let mut env = TestEnv::new();
+    let cache = env.path("cache").to_str().unwrap().to_owned();
+    env.set("XDG_CACHE_HOME", &cache);
+    env.write("work/notes.txt", "first\n");
+    env.write("work/sub/more.txt", "more\n");
+    env.snap_in("work", ["commit", "-qm", "one"]).succeeds();
+    env
+}
+
+/// The same, in an environment that reaches a bucket at `endpoint`.
+pub(crate) fn env_of(server: &S3Server, endpoint: &str) -> TestEnv {
+    let mut env = env();
+    for (name, value) in server.environment(endpoint) {
+        env.set(name, &value);
+    }
+    env
+}
+
+/// Location of a folder in the root of a test.
+pub(crate) fn folder(env: &TestEnv, name: &str) -> String {
+    format!("file://{}", env.path(name).display())
+}
+
+#[track_caller]
+pub(crate) fn says(ran: &Ran, code: i32, texts: &[&str]) {
+    assert_eq!(ran.code, Some(code), "{}", ran.stderr);
+    for text in texts {
+        assert!(ran.stderr.contains(text), "no `{text}` in: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn remotes_are_added_listed_shown_and_removed() {
+    let env = env();
+    let snap = |args: &[&str]| env.snap_in("work", args).to_string();
+    insta::assert_snapshot!(snap(&["remote"]), @r"
+    exit: 0
+    --- stderr ---
+    There is no remote; `snap remote add` makes one
+    ");
+    insta::assert_snapshot!(snap(&["push"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no remote
+    hint: `snap remote add origin URL` makes one, such as s3://bucket/project or file:///mnt/x
+    ");
+    let add = ["remote", "add", "origin", "s3://bucket/a", "--option", "path-style=true"];
+    insta::assert_snapshot!(snap(&add), @r"
+    exit: 0
+    --- stderr ---
+    Added remote origin at s3://bucket/a
+    ");
+    insta::assert_snapshot!(snap(&add), @r"
+    exit: 1
+    --- stderr ---
+    error: there is a remote `origin` already: s3://bucket/a
+    hint: `snap remote remove origin` takes it away; its files stay
+    ");
+    env.snap_in("work", ["remote", "add", "nas", "sftp://ada@nas/srv"]).succeeds();
+    insta::assert_snapshot!(snap(&["remote", "list"]), @r"
+    exit: 0
+    --- stdout ---
+    nas     sftp://ada@nas/srv
+    origin  s3://bucket/a
+    ");
+    insta::assert_snapshot!(snap(&["--json", "remote", "list"]), @r#"
+    exit: 0
+    --- stdout ---
+    {"version":1,"remote":"nas","url":"sftp://ada@nas/srv"}
+    {"version":1,"remote":"origin","url":"s3://bucket/a"}
+    "#);
+    insta::assert_snapshot!(snap(&["remote", "show"]), @r"
+    exit: 0
+    --- stdout ---
+    Remote:   origin
+    Location: s3://bucket/a
+    Option:   path-style=true
+    Keys:     from the environment, if any are needed
+    Settings: [ROOT]/work/.snap/config.toml:31
+    ");
+    insta::assert_snapshot!(snap(&["remote", "show", "orgin"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no remote `orgin`
+    hint: did you mean `origin`?
+    ");
+    insta::assert_snapshot!(snap(&["remote", "remove", "nas"]), @r"
+    exit: 0
+    --- stderr ---
+    Removed remote nas; what it holds stays
+    ");
+    insta::assert_snapshot!(snap(&["remote", "remove", "nas"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no remote `nas`
+    hint: there is `origin`
+    ");
+}
+
+#[test]
+fn what_cannot_be_a_remote_is_refused() {
+    let env = env();
+    let add = |name: &str, url: &str, option: &str| {
+        let option = format!("--option={option}");
+        let ran = env.snap_in("work", ["remote", "add", name, url, &option]);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        ran.stderr
+    };
+    assert!(add("a/b", "s3://b", "region=x").contains("`a/b` cannot be the name of a remote"));
+    assert!(add("a", "bucket", "region=x").contains("hint: locations begin with s3://, gs://"));
+    assert!(add("a", "/mnt/x", "region=x").contains("hint: a folder is file:///mnt/x"));
+    assert!(add("a", "s3://b", "regoin=x").contains("hint: they have endpoint, region"));
+    assert!(add("a", "s3://b", "path-style=maybe").contains("true or false"));
+    // Secrets are refused, and not repeated.
+    for (url, option) in [
+        ("s3://b", "secret-access-key=geheim"),
+        ("webdavs://ada:geheim@host/x", "username=ada"),
+        ("webdavs://ada:geheim@x@host/x", "username=ada"),
+        ("webdavs://ada:ge/heim@host/x", "username=ada"),
+        ("azblob://c/x?sig=geheim", "account=a"),
+    ] {
+        let said = add("a", url, option);
+        assert!(!said.contains("heim"), "{said}");
+    }
+    let said = add("a", "webdavs://ada:geheim@host/x", "username=ada");
+    assert!(said.contains("hint: SNAP_REMOTE_USER and SNAP_REMOTE_SECRET say them"), "{said}");
+    let set = ["config", "set", "remote.a.url", "webdavs://ada:geheim@host/x"];
+    let ran = env.snap_in("work", set);
+    says(&ran, 2, &["has a password in it"]);
+    assert!(!ran.stderr.contains("geheim") && !env.read("work/.snap/config.toml").contains("geheim"));
+    let ran = env.snap_in("work", ["config", "set", "remote.a.secret_key", "geheim"]);
+    says(&ran, 2, &["hint: keys are no settings: `remote.NAME.credentials_file`"]);
+    assert!(!ran.stderr.contains("geheim"));
+    env.snap_in("work", ["remote", "list"]).succeeds();
+}
+
+#[test]
+fn a_remote_of_the_user_is_for_all_stores() {
+    let mut env = env();
+    let file = env.path("user.toml").to_str().unwrap().to_owned();
+    env.set("SNAP_CONFIG", &file);
+    env.snap(["remote", "add", "--user", "all", "s3://bucket"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("work", ["remote"]), @r"
+    exit: 0
+    --- stdout ---
+    all  s3://bucket
+    ");
+    env.snap(["remote", "remove", "--user", "all"]).succeeds();
+    assert_eq!(env.snap(["remote"]).succeeds().stdout, "");
+}
+
+#[test]
+fn a_remote_in_a_store_of_somebody_else_is_not_used() {
+    let env = env();
+    let add = ["remote", "add", "origin", "file:///nowhere"];
+    env.snap_in("work", add).succeeds();
+    let command = format!("touch {}", env.path("ran").display());
+    let set = ["config", "set", "remote.origin.credentials_command", &command];
+    env.snap_in("work", set).succeeds();
+    env.mode("work/.snap/config.toml", 0o666);
+    for args in [&["push"][..], &["pull"], &["remote", "check"], &["remote", "show"]] {
+        let ran = env.snap_in("work", args);
+        says(&ran, 1, &["remote `origin` is refused, because somebody else may have written"]);
+    }
+    assert!(!env.path("ran").exists());
+    // What it says may be seen all the same.
+    assert!(env.snap_in("work", ["remote"]).succeeds().stdout.contains("file:///nowhere"));
+}
+
+#[test]
+fn a_folder_can_be_checked_and_is_left_as_it_was() {
+    let env = env();
+    env.write("there/keep", "");
+    let ran = env.snap_in("work", ["remote", "check", &folder(&env, "there")]).succeeds();
+    let words: Vec<_> = ran.stdout.lines().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(
+        words,
+        ["list", "read", "write", "read back", "if absent", "if unchanged", "remove", "round trip", "store"]
+    );
+    assert!(ran.stdout.ends_with("none yet; `snap push` makes one\n"), "{}", ran.stdout);
+    let left: Vec<_> = fs_err::read_dir(env.path("there")).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn a_bucket_is_checked_for_all_that_snap_needs() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env_of(&server, &proxy.endpoint());
+    let ran = env.snap_in("work", ["--json", "remote", "check", "s3://bucket/x"]).succeeds();
+    let record = &ran.json()[0];
+    assert_eq!((&record["possible"], &record["has_store"]), (&true.into(), &false.into()));
+    for trial in record["trials"].as_array().unwrap() {
+        assert_eq!(trial["can"], "yes", "{trial}");
+    }
+    assert_eq!(record["stats"]["requests"], proxy.take_counts().total);
+    assert!(record["round_trip_min_ms"].as_f64() <= record["round_trip_median_ms"].as_f64());
+    assert_eq!(server.keys(), [""; 0]);
+
+    server.deny(Denied::Writes);
+    let ran = env.snap_in("work", ["remote", "check", "s3://bucket/x"]);
+    says(&ran, 1, &["error: cannot write", "hint: these keys may not do that"]);
+    assert!(ran.stdout.contains("list            yes\nread            yes\nwrite           NO"));
+    server.deny(Denied::Nothing);
+
+    // A service that takes no notice of conditions would lose commits.
+    proxy.add(Rule::new(Fault::status(200)).kind(Kind::Put).nth(2));
+    let ran = env.snap_in("work", ["remote", "check", "s3://bucket/x"]);
+    says(&ran, 1, &["if absent does not work"]);
+}
+
+#[test]
+fn a_share_without_conditions_will_do() {
+    let server = DavServer::start(DavOptions::default());
+    let env = env();
+    let url = format!("{}/snap", server.endpoint().replacen("http", "webdav", 1));
+    let ran = env.snap_in("work", ["remote", "check", &url]).succeeds();
+    assert!(ran.stdout.contains("if absent       no, and not needed: refs are claimed"));
+}

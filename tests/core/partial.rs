@@ -1,0 +1,371 @@
+//! A store of which some packs lie elsewhere: how its packs fill up and become
+//! whole, and that everything else goes on beside them.
+
+use std::sync::Arc;
+
+use proptest::{prelude::*, test_runner::TestRunner};
+use snap_core::{
+    base::{id::PackId, kind::ErrorKind, observe::Silent},
+    disk::Disk,
+    format::pack::{Class, ObjectKind},
+    ops::{commit, commit::Source, tidy, verify},
+    repo::Repo,
+    store::{Distant, Store, StoreError},
+};
+use snap_testkit::rng::Rng;
+
+use crate::{
+    bundle::{packed, taken},
+    elsewhere::{
+        Elsewhere, Event, Mood, assert_whole, frames, history, of_class, put, reaching, stub, stubs,
+    },
+    scratch::{Scratch, assert_restores, check, copy, open, options, temporary},
+};
+
+fn verified(repo: &Repo, data: verify::Data) -> verify::Outcome {
+    verify::run(repo, &verify::Options { data }, &Silent).unwrap()
+}
+
+/// Fetches the rest and compares everything.
+#[track_caller]
+fn make_whole(scratch: &Scratch, elsewhere: &Arc<Elsewhere>) {
+    let repo = reaching(scratch, elsewhere);
+    for id in repo.store().partial_packs() {
+        repo.store().fetch_pack(&id).unwrap();
+    }
+    assert_whole(scratch, elsewhere);
+}
+
+#[test]
+fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
+    let (from, id) = history();
+    let (empty, elsewhere) = stubs(&from, id);
+    let all = frames(empty.repo().store());
+    assert!(all.len() > 8, "{} frames", all.len());
+    let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
+    let here = proptest::collection::vec(any::<bool>(), all.len());
+    let run = |here: Vec<bool>| {
+        let scratch = Scratch::new();
+        fs_err::remove_dir_all(scratch.store()).unwrap();
+        copy(&empty.store(), &scratch.store());
+        let repo = reaching(&scratch, &elsewhere);
+        elsewhere.take();
+        for ((pack, frame), _) in all.iter().zip(&here).filter(|(_, here)| **here) {
+            put(repo.store(), &elsewhere, pack, &frame.range());
+        }
+        let target = scratch.path("target");
+        assert_restores(&repo, id, &from.source(), &target);
+        let reads = elsewhere.reads();
+        for ((pack, frame), here) in all.iter().zip(&here) {
+            let read = reads.get(&(*pack, frame.offset)).copied().unwrap_or_default();
+            assert!(read <= usize::from(!here), "{read} reads of a frame, here: {here}");
+        }
+        drop(repo);
+        // What came is kept: now nobody need be reached.
+        elsewhere.set(Mood::Offline);
+        fs_err::remove_dir_all(&target).unwrap();
+        assert_restores(&scratch.repo(), id, &from.source(), &target);
+        elsewhere.set(Mood::Well);
+        make_whole(&scratch, &elsewhere);
+        assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("again"));
+    };
+    TestRunner::new(config).run(&here, |here| Ok(run(here))).unwrap();
+}
+
+#[test]
+fn many_threads_that_want_a_frame_fetch_it_once() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| repo.store().commit(&id).unwrap());
+        }
+    });
+    assert_eq!(elsewhere.reads().into_values().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn pieces_in_any_order_from_several_threads_fill_a_pack() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = scratch.repo();
+    let store = repo.store();
+    for pack in store.partial_packs() {
+        let first = store.absent_frames(&pack).unwrap()[0];
+        let error = store.complete(&pack).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == first.offset),
+            "{error}"
+        );
+        let bytes = elsewhere.bytes(&pack);
+        let mut rng = Rng::new(7);
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let end = bytes.len().min(at + 1 + rng.below(300_000) as usize);
+            pieces.push(at..end);
+            at = end;
+        }
+        std::thread::scope(|scope| {
+            for share in 0..3 {
+                let own = pieces.iter().rev().skip(share).step_by(3);
+                let own: Vec<_> = own.cloned().collect();
+                scope.spawn(move || {
+                    for piece in own {
+                        store.fill(&pack, piece.start as u64, &bytes[piece]).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(store.absent_frames(&pack).unwrap(), []);
+        store.complete(&pack).unwrap();
+        store.complete(&pack).unwrap();
+        store.fill(&pack, 0, &[0; 1000]).unwrap();
+        assert_eq!(store.absent_frames(&pack).unwrap(), []);
+    }
+    assert_whole(&scratch, &elsewhere);
+    assert_restores(&repo, id, &from.source(), &scratch.path("target"));
+}
+
+#[test]
+fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let from = from.repo();
+    let repo = scratch.repo();
+    let store = repo.store();
+    let pack = store.packs()[0];
+    let end = elsewhere.bytes(&pack).len() as u64;
+    assert!(matches!(store.fill(&pack, end, &[1]), Err(StoreError::Format { .. })));
+    assert!(matches!(store.fill(&pack, u64::MAX, &[1]), Err(StoreError::Format { .. })));
+    let nobody = PackId::from_bytes([9; 32]);
+    assert!(matches!(store.fill(&nobody, 0, &[1]), Err(StoreError::Gone { .. })));
+    assert!(matches!(store.complete(&nobody), Err(StoreError::Gone { .. })));
+
+    // All frames of another pack, under a name that is not its own.
+    let lie =
+        snap_core::format::outline::Outline { id: nobody, ..from.store().outline(&pack).unwrap() };
+    store.add_stub(&lie).unwrap();
+    store.fill(&nobody, 0, elsewhere.bytes(&pack)).unwrap();
+    assert_eq!(store.absent_frames(&nobody).unwrap(), []);
+    let error = store.complete(&nobody).unwrap_err();
+    assert!(matches!(error, StoreError::PackHash { actual, .. } if actual == pack), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(store.is_partial(&nobody));
+    assert!(!scratch.store().join("objects").join(nobody.to_string()).exists());
+}
+
+#[test]
+fn a_stub_does_not_take_the_place_of_what_is_here() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = scratch.repo();
+    let (pack, range) = of_class(repo.store(), Class::Data)[0].clone();
+    put(repo.store(), &elsewhere, &pack, &range);
+    let before = repo.store().absent_frames(&pack).unwrap();
+    stub(from.repo().store(), &open(&scratch.store()), id);
+    assert_eq!(open(&scratch.store()).store().absent_frames(&pack).unwrap(), before);
+    // Nor does one beside packs that are whole.
+    stub(from.repo().store(), &from.repo(), id);
+    assert_eq!(from.repo().store().partial_packs(), []);
+    assert_eq!(fs_err::read_dir(from.store().join("partial")).unwrap().count(), 0);
+}
+
+#[test]
+fn another_process_may_complete_a_pack() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let (ours, theirs) = (scratch.repo(), reaching(&scratch, &elsewhere));
+    let packs = ours.store().packs();
+    packs.iter().for_each(|pack| theirs.store().fetch_pack(pack).unwrap());
+    assert_whole(&scratch, &elsewhere);
+    // This one has not looked since.
+    assert_eq!(ours.store().partial_packs(), packs);
+    assert_restores(&ours, id, &from.source(), &scratch.path("target"));
+    packs.iter().for_each(|pack| drop(ours.store().open_pack(pack).unwrap()));
+}
+
+#[test]
+fn whole_packs_come_before_partial_ones_and_stubs_of_them_go() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let objects = scratch.store().join("objects");
+    for pack in from.repo().store().packs() {
+        fs_err::write(objects.join(pack.to_string()), elsewhere.bytes(&pack)).unwrap();
+    }
+    assert_eq!(fs_err::read_dir(scratch.store().join("partial")).unwrap().count(), 3);
+    let repo = scratch.repo();
+    assert_eq!(repo.store().partial_packs(), []);
+    assert_restores(&repo, id, &from.source(), &scratch.path("target"));
+    scratch.write("new", "new");
+    commit::run(&repo, Source::Folder(scratch.source()), &options(), &Silent).unwrap();
+    assert_eq!(fs_err::read_dir(scratch.store().join("partial")).unwrap().count(), 0);
+    assert_eq!(check(&scratch.repo()), Ok(4));
+}
+
+#[test]
+fn a_bundle_makes_packs_whole_of_which_a_part_was_here() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let bundle = packed(from.repo().store(), id, &[]);
+    let repo = reaching(&scratch, &elsewhere);
+    assert_eq!(taken(repo.store(), &bundle).unwrap().commit, id);
+    assert_eq!(elsewhere.reads().len(), 0, "all of it came with the bundle");
+    assert_whole(&scratch, &elsewhere);
+}
+
+#[test]
+fn packs_that_lie_elsewhere_are_not_merged() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    for n in 0..30 {
+        from.write(&format!("small/{n}"), format!("{n}"));
+        from.commit();
+    }
+    let partial = scratch.repo().store().packs();
+    let repo = reaching(&scratch, &elsewhere);
+    fs_err::remove_dir_all(from.source().join("small")).unwrap();
+    copy(&from.source().join("b"), &scratch.source().join("b"));
+    for n in 0..9 {
+        scratch.write("new", format!("{n}"));
+        commit::run(&repo, Source::Folder(scratch.source()), &options(), &Silent).unwrap();
+    }
+    elsewhere.take();
+    let outcome = tidy::run(&repo, &Silent).unwrap();
+    assert!(outcome.merged >= 8, "{outcome:?}");
+    assert_eq!(repo.store().partial_packs(), partial);
+    assert_eq!(elsewhere.take(), [], "nothing of them is read");
+    assert_eq!(check(&repo), Ok(12));
+    make_whole(&scratch, &elsewhere);
+}
+
+#[test]
+fn the_index_is_made_again_from_both_folders() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    reaching(&scratch, &elsewhere).store().fetch_pack(&from.repo().store().packs()[0]).unwrap();
+    assert_eq!(scratch.repo().store().partial_packs().len(), 2);
+    let ids = |store: &Store| store.ids_between(&[0; 32], &[255; 32], usize::MAX).unwrap();
+    let all = ids(from.repo().store());
+    assert!(all.len() > 20);
+    fs_err::remove_dir_all(scratch.store().join("index")).unwrap();
+    let repo = scratch.repo();
+    assert_eq!(ids(repo.store()), all);
+    repo.store().reindex().unwrap();
+    assert_eq!(ids(repo.store()), all);
+    assert_eq!(repo.store().unreadable_packs().len(), 0);
+    assert_eq!(ids(Repo::open_as_it_is(&scratch.store()).unwrap().store()), all);
+}
+
+#[test]
+fn a_commit_onto_what_lies_elsewhere_reads_structure_only() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    fs_err::write(from.source().join("b/deep/new"), "new").unwrap();
+    let source = Source::Folder(from.source());
+    let made = commit::run(&repo, source, &options(), &Silent).unwrap();
+    assert!(made.created);
+    assert!(made.added.raw_bytes < 10_000, "{:?}", made.added);
+    let data = of_class(repo.store(), Class::Data);
+    for event in elsewhere.take() {
+        let (Event::Need(pack, range) | Event::Read(pack, range)) = event;
+        assert!(!data.contains(&(pack, range)), "data was asked for");
+    }
+    let commit = repo.store().commit(&made.id.unwrap()).unwrap();
+    assert_eq!(commit.parents, [id]);
+    assert_restores(&repo, made.id.unwrap(), &from.source(), &scratch.path("target"));
+}
+
+#[test]
+fn verify_tells_what_lies_elsewhere_from_damage() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    let store = repo.store();
+    let total = verified(&from.repo(), verify::Data::None).objects;
+    let none = verified(&repo, verify::Data::All);
+    assert_eq!((none.packs, none.partial_packs, none.problems.len()), (3, 3, 0));
+    assert_eq!((none.objects, none.absent_objects, none.commits), (total, total, 0));
+
+    for class in [Class::Metadata, Class::Data] {
+        for (pack, range) in of_class(store, class).iter().skip(usize::from(class == Class::Data)) {
+            put(store, &elsewhere, pack, range);
+        }
+    }
+    let (pack, first) = of_class(store, Class::Data)[0].clone();
+    let some = verified(&repo, verify::Data::All);
+    assert!(some.problems.is_empty(), "{:?}", some.problems);
+    let frame = store.absent_frames(&pack).unwrap()[0];
+    assert_eq!(frame.range(), first);
+    assert_eq!(some.absent_objects, u64::from(frame.objects));
+    assert_eq!(some.commits, 3);
+    assert!(some.bytes_read > 5 << 20);
+    // Bytes that are not what their checksum says are as good as none.
+    store.fill(&pack, first.start, &[7; 5000]).unwrap();
+    let garbage = verified(&open(&scratch.store()), verify::Data::All);
+    assert!(garbage.problems.is_empty(), "{:?}", garbage.problems);
+    assert_eq!(garbage.absent_objects, some.absent_objects);
+    assert_eq!(elsewhere.take(), [], "nothing is fetched to be verified");
+
+    // A whole pack that is damaged is that, whoever else has it.
+    make_whole(&scratch, &elsewhere);
+    let path = open(&scratch.store()).store().pack_path(&pack);
+    let mut bytes = fs_err::read(&path).unwrap();
+    bytes[first.start as usize] ^= 1;
+    fs_err::write(&path, bytes).unwrap();
+    let repo = reaching(&scratch, &elsewhere);
+    elsewhere.take();
+    assert!(verified(&repo, verify::Data::All).problems.len() > 1);
+    let damaged = repo.store().open_pack(&pack).unwrap().stored(&frame).unwrap_err();
+    assert!(matches!(damaged, StoreError::Frame { .. }), "{damaged}");
+    assert_eq!(elsewhere.take(), []);
+}
+
+#[test]
+fn what_comes_damaged_is_not_kept() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    for mood in [Mood::Short, Mood::Wrong] {
+        elsewhere.set(mood);
+        let error = repo.store().commit(&id).unwrap_err();
+        assert!(matches!(error, StoreError::Garbled { .. }), "{error}");
+        assert_eq!((error.kind(), error.damaged_pack()), (ErrorKind::Damaged, None));
+        assert_eq!(verified(&repo, verify::Data::All).problems.len(), 0, "nothing here is damaged");
+    }
+    elsewhere.set(Mood::Well);
+    assert_restores(&repo, id, &from.source(), &scratch.path("target"));
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_read_from_elsewhere() {
+    // Whoever runs this may write everywhere, so the stub's file goes instead.
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    let packs = repo.store().packs();
+    packs.iter().for_each(|pack| drop(repo.store().open_pack(pack).unwrap()));
+    let frozen = temporary();
+    copy(&scratch.store(), &frozen.path().join("store"));
+    let disk = Disk::with_gate(Arc::new(Refusing));
+    let store = Store::open(&frozen.path().join("store"), disk, &Silent).unwrap();
+    let store = store.with_distant(Arc::clone(&elsewhere) as Arc<dyn Distant>);
+    for _ in 0..2 {
+        let bytes = store.object(&id.object(), ObjectKind::Commit).unwrap();
+        assert!(!bytes.is_empty());
+    }
+    assert!(store.absent_frames(&packs[0]).unwrap().len() > 1);
+    assert!(elsewhere.reads().len() == 1);
+}
+
+/// Lets nothing be written.
+#[derive(Debug)]
+struct Refusing;
+
+impl snap_core::disk::Gate for Refusing {
+    fn pass(&self, _: snap_core::disk::Step, _: &std::path::Path) -> snap_core::disk::Verdict {
+        snap_core::disk::Verdict::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}
