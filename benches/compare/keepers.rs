@@ -42,8 +42,8 @@ pub(crate) trait Keeper {
     fn cat(&self, path: &Path, into: &Path) -> Call;
     /// What of a tree it claims to keep.
     fn keeps(&self) -> Options;
-    /// Removes what it has in the bucket.
-    fn clear(&self) -> Result<()>;
+    /// Bucket and prefix where it saves.
+    fn prefix(&self) -> String;
     /// How many requests it says that its last call has made, where it says
     /// such things.
     fn told(&self) -> Result<Option<u64>> {
@@ -205,8 +205,8 @@ impl Keeper for SnapKeeper<'_> {
         // A clone has its store in the folder.
         Options { root: false, skip: vec![".snap".into()], ..Options::default() }
     }
-    fn clear(&self) -> Result<()> {
-        self.at.bucket.forget(&self.at.prefix())
+    fn prefix(&self) -> String {
+        self.at.prefix()
     }
     fn told(&self) -> Result<Option<u64>> {
         let path = self.printed.take().unwrap_or_else(|| self.report());
@@ -267,8 +267,8 @@ impl Keeper for Restic<'_> {
     fn keeps(&self) -> Options {
         Options { root: false, sparse: false, ..Options::default() }
     }
-    fn clear(&self) -> Result<()> {
-        self.0.bucket.forget(&self.0.prefix())
+    fn prefix(&self) -> String {
+        self.0.prefix()
     }
 }
 
@@ -322,8 +322,8 @@ impl Keeper for Rclone<'_> {
     fn keeps(&self) -> Options {
         Options { times: false, ..Options::content_only() }
     }
-    fn clear(&self) -> Result<()> {
-        self.0.bucket.forget(&self.0.prefix())
+    fn prefix(&self) -> String {
+        self.0.prefix()
     }
 }
 
@@ -359,7 +359,7 @@ mod tests {
             keeper.cat(&path, &file).run().unwrap();
             assert_eq!(fs::read(&file).unwrap(), fs::read(data.join(&path)).unwrap(), "{name}");
             assert!(bucket.requests().unwrap() > 0, "{name}");
-            keeper.clear().unwrap();
+            bucket.forget(&keeper.prefix()).unwrap();
             keeper.forget().unwrap();
             assert!(keeper.cat(&path, &file).run().is_err(), "{name}");
         }

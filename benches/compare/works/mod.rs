@@ -10,6 +10,7 @@ mod export;
 mod find;
 mod history;
 mod million;
+mod parquet;
 mod ranges;
 mod rate;
 mod remote;
@@ -41,7 +42,7 @@ pub(crate) struct Work {
 }
 
 /// Every work, in the order of the issues' tables.
-pub(crate) const WORKS: [Work; 24] = [
+pub(crate) const WORKS: [Work; 25] = [
     work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
     work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
     work("changed", "commit of the same files, 1 % of them changed", small_files::changed),
@@ -69,6 +70,7 @@ pub(crate) const WORKS: [Work; 24] = [
     work("big-remote", "1 GiB pushed and cloned, without the proxy", rate::run),
     once("ranges", "500 scattered ranges of an object of 1 GiB", ranges::scattered),
     once("fragments", "pages of 40 fragments, eager against lazy", ranges::fragments),
+    once("parquet", "a Parquet file inside a remote snapshot", parquet::run),
     once("version", "snap --version", version::run),
 ];
 

@@ -8,13 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use snap_nettest::Counts;
-use snap_remote::{
-    ranges::{Fetch, Job, Link, Options, Planner, Submission, Wanted},
-    service::{ServiceError, client::Client},
-};
+use snap_remote::ranges::{Job, Link, Options, Planner, Submission, Wanted};
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
 use super::Bench;
@@ -37,20 +32,6 @@ const RANGE_BYTES: u64 = 4 << 10;
 const FRAGMENT_BYTES: u64 = 24 << 20;
 const PAGES: u64 = 6;
 const PAGE_BYTES: u64 = 16 << 10;
-
-/// Requests of one client, each tried again as its policy has it.
-#[derive(Debug)]
-struct ByClient(Client);
-
-impl Fetch for ByClient {
-    fn fetch<'a>(
-        &'a self,
-        key: &'a str,
-        range: Range<u64>,
-    ) -> BoxFuture<'a, std::result::Result<Bytes, ServiceError>> {
-        Box::pin(async move { Ok(self.0.read(key, Some(range)).await?.bytes) })
-    }
-}
 
 /// The object, in a bucket.
 struct Object {
@@ -85,7 +66,7 @@ impl Object {
     fn planner(&self, submission: Submission) -> Result<Planner> {
         let client = self.bucket.client(&self.prefix)?;
         let options = Options { submission, ..Options::default() };
-        Ok(Planner::new(Arc::new(ByClient(client)), Arc::new(Link::default()), options))
+        Ok(Planner::new(Arc::new(client), Arc::new(Link::default()), options))
     }
 
     /// All pieces of a job, checked.

@@ -37,7 +37,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
 
     let pushers = ground.keepers.iter().map(|keeper| {
         let fresh = || {
-            keeper.clear()?;
+            bucket.forget(&keeper.prefix())?;
             keeper.fresh()
         };
         let check = || ground.check(&**keeper);
@@ -57,7 +57,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
         ground.contestant(&**keeper, prepare, || keeper.restore(&into), check)
     });
     rows.extend(contest(&ground, "1 GiB cloned, files restored", cloners.collect())?);
-    ground.keepers.iter().try_for_each(|keeper| keeper.clear())?;
+    ground.keepers.iter().try_for_each(|keeper| bucket.forget(&keeper.prefix()))?;
     Ok(rows)
 }
 
