@@ -12,7 +12,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Make snapshots", &["init", "commit", "status", "archive"]),
     ("Look at them", &["log", "show", "ls", "cat", "diff", "find", "stats"]),
     ("Get files back", &["restore", "undo"]),
-    ("Carry them elsewhere", &["push", "pull", "clone", "fetch", "remote", "pack", "unpack", "export"]),
+    (
+        "Carry them elsewhere",
+        &["push", "pull", "clone", "fetch", "remote", "pack", "unpack", "export"],
+    ),
     ("Keep order", &["branch", "tag", "verify", "config"]),
     ("Learn", &["help", "completions"]),
 ];
@@ -183,6 +186,7 @@ pub(crate) enum Command {
     Push(commands::push::PushArgs),
     Pull(commands::pull::PullArgs),
     Clone(commands::clone::CloneArgs),
+    Fetch(commands::fetch::FetchArgs),
     Remote(commands::remote::RemoteArgs),
     Pack(commands::pack::PackArgs),
     Unpack(commands::unpack::UnpackArgs),

@@ -28,12 +28,14 @@ use snap_core::{
     },
 };
 
+use tokio::runtime::Runtime;
+
 use crate::{
     args::Global,
     complete::Place,
     config::Settings,
     env::{Env, RemoteEnv},
-    remote::Network,
+    remote::{self, Network},
     report::{CliError, INTERRUPTED},
     stream::Stream,
     ui::{Progress, Ui, time},
@@ -50,6 +52,8 @@ pub(crate) struct Context {
     now: Option<Time>,
     stop: Arc<AtomicBool>,
     network: Arc<Network>,
+    /// Where the network is waited for, once it is.
+    runtime: OnceLock<Runtime>,
     wants_stats: bool,
     /// Whether a record has said what was asked of remotes.
     in_record: AtomicBool,
@@ -104,6 +108,7 @@ impl Context {
             now,
             network: Arc::new(Network::new(stop.clone())),
             stop,
+            runtime: OnceLock::new(),
             wants_stats: global.stats,
             in_record: AtomicBool::new(false),
             bundle: OnceLock::new(),
@@ -133,6 +138,17 @@ impl Context {
     /// What is under way with remotes.
     pub(crate) fn network(&self) -> &Arc<Network> {
         &self.network
+    }
+
+    /// Where the network is waited for.
+    pub(crate) fn runtime(&self) -> Result<&Runtime, CliError> {
+        match self.runtime.get() {
+            Some(runtime) => Ok(runtime),
+            None => {
+                let runtime = remote::runtime()?;
+                Ok(self.runtime.get_or_init(|| runtime))
+            }
+        }
     }
 
     /// Whether `--stats` was given.
@@ -211,8 +227,15 @@ impl Context {
     /// Opens the store at `dir`, with all settings that hold for it.
     pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
         let config = self.settings_of(dir)?.config()?;
-        let repo = Repo::open(dir, Disk::default(), &self.progress())?;
-        Ok(repo.with_config(config))
+        let repo = Repo::open(dir, Disk::default(), &self.progress())?.with_config(config);
+        if repo.store().partial_packs().is_empty() {
+            return Ok(repo);
+        }
+        // What is absent comes from the usual remote when it is needed.
+        match self.usual_distant(dir)? {
+            Some(distant) => Ok(repo.with_distant(distant)),
+            None => Ok(repo),
+        }
     }
 
     /// An observer that draws a bar and tells notes.

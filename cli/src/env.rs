@@ -93,7 +93,7 @@ pub(crate) struct Env {
 
 /// What the environment says about remotes. Some of it is secret, so none of
 /// it is shown.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct RemoteEnv {
     /// `SNAP_REMOTE_USER`
     pub(crate) user: Option<String>,

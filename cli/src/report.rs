@@ -192,9 +192,6 @@ pub(crate) enum CliError {
     /// What cannot be the name of a remote.
     #[error("`{name}` cannot be the name of a remote: {why}")]
     RemoteName { name: String, why: &'static str },
-    /// A branch is to be cloned, and none of several is the usual one.
-    #[error("which branch? there is `{}`", known.join("`, `"))]
-    WhichBranch { known: Vec<String> },
     /// A ref has to be named.
     #[error("HEAD is on no branch: name what is meant")]
     NoBranch,
@@ -334,7 +331,7 @@ impl CliError {
                 }
             }
             Self::NoBundle { .. } | Self::NoRemote { .. } | Self::NoRemotes => ErrorKind::NotFound,
-            Self::WhichRemote { .. } | Self::WhichBranch { .. } | Self::RemoteName { .. } | Self::NoBranch => {
+            Self::WhichRemote { .. } | Self::RemoteName { .. } | Self::NoBranch => {
                 ErrorKind::Invalid
             }
             Self::RemoteExists { .. } | Self::Diverged { .. } | Self::NotEmpty { .. } => {

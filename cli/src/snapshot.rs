@@ -1,5 +1,5 @@
 //! A snapshot that was named on the command line: in a store, or in a bundle
-//! file that is read in place.
+//! file or a store elsewhere that is read in place.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -21,8 +21,14 @@ use snap_core::{
     },
     store::{BundleStore, Store},
 };
+use snap_remote::reading::Which;
 
-use crate::{context::Context, report::CliError, ui::text};
+use crate::{
+    context::Context,
+    remote::{Elsewhere, Split},
+    report::CliError,
+    ui::text,
+};
 
 /// Ending of the names of bundles.
 pub(crate) const BUNDLE: &[u8] = b".snap";
@@ -45,6 +51,7 @@ pub(crate) struct Snapshot {
 enum Source {
     Repo(Box<Repo>),
     Bundle(Box<BundleStore>),
+    Elsewhere(Box<Elsewhere>),
 }
 
 impl Snapshot {
@@ -53,14 +60,15 @@ impl Snapshot {
         match &self.source {
             Source::Repo(repo) => repo.store(),
             Source::Bundle(bundle) => bundle.store(),
+            Source::Elsewhere(elsewhere) => elsewhere.repo().store(),
         }
     }
 
-    /// The store with its refs, unless it is in a bundle.
+    /// The store here with its refs, unless it is in a bundle or elsewhere.
     pub(crate) fn repo(&self) -> Option<&Repo> {
         match &self.source {
             Source::Repo(repo) => Some(repo),
-            Source::Bundle(_) => None,
+            Source::Bundle(_) | Source::Elsewhere(_) => None,
         }
     }
 
@@ -86,13 +94,23 @@ pub(crate) fn find(
 }
 
 impl Context {
-    /// Opens what `what` names: `REV[:PATH]` in the store, or
-    /// `FILE.snap[:PATH]`.
+    /// Opens what `what` names: `REV[:PATH]` in the store, `FILE.snap[:PATH]`,
+    /// or `REMOTE#REV[:PATH]`.
     pub(crate) fn open_snapshot(&self, what: &OsStr) -> Result<Snapshot, CliError> {
-        match find_bundle(what.as_bytes()) {
-            Some((file, path)) => self.open_bundle(&file, path),
+        if let Some((file, path)) = find_bundle(what.as_bytes()) {
+            return self.open_bundle(&file, path);
+        }
+        match self.split_remote(what)? {
+            Some(split) => self.open_in_remote(&split),
             None => self.open_in_store(what),
         }
+    }
+
+    fn open_in_remote(&self, Split { remote, rev }: &Split) -> Result<Snapshot, CliError> {
+        let elsewhere = self.open_elsewhere(remote, Which::Of(&[rev.as_bytes()]))?;
+        let Resolved { id, commit, rev, path } = self.resolve(elsewhere.repo(), rev)?;
+        let name = format!("{}#{rev}", elsewhere.location());
+        Ok(Snapshot { source: Source::Elsewhere(Box::new(elsewhere)), id, commit, name, path })
     }
 
     fn open_in_store(&self, what: &OsStr) -> Result<Snapshot, CliError> {

@@ -68,8 +68,9 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
         elsewhere.set(Mood::Well);
         make_whole(&scratch, &elsewhere);
         assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("again"));
+        Ok(())
     };
-    TestRunner::new(config).run(&here, |here| Ok(run(here))).unwrap();
+    TestRunner::new(config).run(&here, run).unwrap();
 }
 
 #[test]

@@ -22,22 +22,22 @@ use snap_remote::{
         transport::Transport,
     },
     store::{RemoteError, RemoteStore},
-    transfer::{pull, push},
+    transfer::{partly::Part, pull, push},
 };
 use tokio::runtime::Runtime;
 
-struct Place {
-    folder: tempfile::TempDir,
-    repo: Repo,
-    runtime: Runtime,
+pub(super) struct Place {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) repo: Repo,
+    pub(super) runtime: Runtime,
 }
 
-fn main_branch() -> RefName {
+pub(super) fn main_branch() -> RefName {
     RefName::branch("main").unwrap()
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         fs_err::create_dir(folder.path().join("files")).unwrap();
@@ -51,25 +51,31 @@ impl Place {
         Self { folder, repo, runtime }
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         let path = self.folder.path().join("files").join(name);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         fs_err::write(path, text).unwrap();
     }
 
-    fn commit(&self) -> CommitId {
+    pub(super) fn write_bytes(&self, name: &str, bytes: &[u8]) {
+        let path = self.folder.path().join("files").join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, bytes).unwrap();
+    }
+
+    pub(super) fn commit(&self) -> CommitId {
         let source = Source::Folder(self.folder.path().join("files"));
         let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 
-    fn remote(&self, service: Arc<dyn Service>, traffic: Arc<Traffic>) -> RemoteStore {
+    pub(super) fn remote(&self, service: Arc<dyn Service>, traffic: Arc<Traffic>) -> RemoteStore {
         let client = Client::new(service, Policy::default(), traffic);
         let cache = self.folder.path().join("store/cache/remote");
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
     }
 
-    fn push(
+    pub(super) fn push(
         &self,
         remote: &mut RemoteStore,
         commit: CommitId,
@@ -83,12 +89,12 @@ impl Place {
         push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))
     }
 
-    fn pull(&self, remote: &mut RemoteStore) -> Result<pull::Outcome, RemoteError> {
+    pub(super) fn pull(&self, remote: &RemoteStore) -> Result<pull::Outcome, RemoteError> {
         let level = self.repo.config().compression.level;
         let outcome = pull::run(
             self.repo.store(),
             remote,
-            (&main_branch(), level),
+            &pull::Options { name: main_branch(), level, part: Part::default() },
             (self.runtime.handle(), &Silent),
         )?;
         let name = main_branch();
@@ -115,14 +121,14 @@ fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
 
     let there = Place::new();
     let mut other = there.remote(service(&traffic), Arc::clone(&traffic));
-    let came = there.pull(&mut other).unwrap();
+    let came = there.pull(&other).unwrap();
     assert_eq!((came.commit, came.added.objects), (first, sent.objects));
 
     here.write("3/new", "something new");
     let second = here.commit();
     let sent = here.push(&mut remote, second).unwrap();
     assert!(sent.objects < 10, "{sent:?}");
-    assert_eq!(there.pull(&mut other).unwrap().added.objects, sent.objects);
+    assert_eq!(there.pull(&other).unwrap().added.objects, sent.objects);
 
     // Both go on: one wins, the other is told.
     here.write("3/new", "one way");
@@ -131,10 +137,28 @@ fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
     here.push(&mut remote, one).unwrap();
     let error = there.push(&mut other, another).unwrap_err();
     assert!(matches!(error, RemoteError::Behind { theirs, .. } if theirs == one), "{error}");
-    assert_eq!(there.pull(&mut other).unwrap().commit, one);
+    assert_eq!(there.pull(&other).unwrap().commit, one);
     let error = there.push(&mut other, another).unwrap_err();
     assert!(matches!(error, RemoteError::Diverged { theirs, .. } if theirs == one), "{error}");
 }
+
+/// Calls `contract` with each kind of service.
+pub(super) fn with_each_service(name: &str, contract: &dyn Fn(&MakeService<'_>)) {
+    contract(&|_| Arc::new(Memory::named(name, Arc::default())));
+    let folder = tempfile::tempdir().unwrap();
+    contract(&|_| Arc::new(Folder::new(folder.path().join("x/y"), Arc::default())));
+    let server = DavServer::start(DavOptions::default());
+    let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
+    contract(&|_| {
+        let location = location.parse().unwrap();
+        open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default()).unwrap()
+    });
+    let server = S3Server::start(S3Options::default());
+    contract(&|traffic| bucket(&server.endpoint(), &server, traffic));
+}
+
+/// A service, which counts as far as it does.
+pub(super) type MakeService<'a> = dyn Fn(&Arc<Traffic>) -> Arc<dyn Service> + 'a;
 
 #[test]
 fn memory_holds_a_store() {
@@ -157,7 +181,11 @@ fn a_share_holds_a_store() {
     });
 }
 
-fn bucket(endpoint: &str, server: &S3Server, traffic: &Arc<Traffic>) -> Arc<dyn Service> {
+pub(super) fn bucket(
+    endpoint: &str,
+    server: &S3Server,
+    traffic: &Arc<Traffic>,
+) -> Arc<dyn Service> {
     let builder = services::S3::default()
         .bucket(server.bucket())
         .region(S3Server::REGION)
@@ -204,8 +232,8 @@ fn requests_are_few() {
     assert!(counts.total <= 2, "{counts:?}");
     assert_eq!(counts.of(Kind::Put), 0);
     let there = Place::new();
-    let mut other = there.remote(bucket(&proxy.endpoint(), &server, &traffic), traffic);
-    there.pull(&mut other).unwrap();
+    let other = there.remote(bucket(&proxy.endpoint(), &server, &traffic), traffic);
+    there.pull(&other).unwrap();
     let counts = proxy.take_counts();
     assert!(counts.total <= 10, "{counts:?}");
     assert!(Path::new(there.repo.dir()).exists());

@@ -23,6 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   snap cat latest:notes.txt              as it was in the newest snapshot
   snap cat main~5:data.csv | head
+  snap cat s3://bucket/project#main:notes.txt
   snap cat $(b3sum --no-names FILE)      the content with this BLAKE3 hash";
 
 /// Print the content of a file
@@ -32,7 +33,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CatArgs {
-    /// File in a snapshot or bundle, or the id of a content (4 digits or more)
+    /// File in a snapshot, a bundle or a remote (URL#REV:PATH), or the id of a
+    /// content (4 digits or more)
     #[arg(value_name = "REV:PATH|ID")]
     what: OsString,
 }

@@ -3,33 +3,29 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use serde::Serialize;
 use snap_core::{
-    base::{id::CommitId, io::PathError},
+    base::{id::CommitId, io::PathError, observe::Observer},
     disk::Disk,
     ops::restore::{self, Outcome as Restored, What},
     repo::{
         Config, Head, RefName, Repo,
-        config::{
-            FILE,
-            edit::Edit,
-            key::KeyPath,
-            layer::Whose,
-        },
+        config::{FILE, edit::Edit, key::KeyPath, layer::Whose},
         open::{STORE_FOLDER, read_config_file, write_config},
         ref_name::RefKind,
     },
 };
 use snap_remote::{
     store::RemoteError,
-    transfer::pull::{self, Outcome},
+    transfer::clone::{self, From, Options, Outcome},
 };
 
 use crate::{
-    commands::{push, remote::option},
+    commands::{pull::PartArgs, push, remote::option},
     context::Context,
     remote::{Connection, LimitArgs, Place, StatsJson, USUAL, tracking},
     report::{CliError, Done},
@@ -41,14 +37,16 @@ Examples:
   snap clone s3://bucket/project                    into ./project
   snap clone s3://bucket/project work --ref v1.0    as it was at a tag
   snap clone s3://bucket/project --option endpoint=https://minio.example
+  snap clone s3://bucket/huge --depth 1 --path src  the rest when it is needed
   snap clone file:///mnt/usb/project . --no-restore";
 
 /// Make a store and a folder from a store elsewhere
 ///
-/// DIR must be empty or not there yet. The store in it has the whole history of
-/// a branch, the remote is called `origin`, and the files of the last commit are
-/// restored. If it fails before the history is there, nothing is left of it;
-/// later the store is whole, and `snap restore` brings the files.
+/// DIR must be empty or not there yet. The store in it has all that is there, the
+/// remote is called `origin`, and the files of the last commit are restored while
+/// the rest still arrives. If it fails before the first commit is there, nothing
+/// is left of it; later, what has come is kept, and `snap fetch` brings the rest.
+/// With --depth or --path the rest is fetched when it is needed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CloneArgs {
@@ -58,7 +56,7 @@ pub(crate) struct CloneArgs {
     /// Folder to make; named as the end of the location if not given
     dir: Option<PathBuf>,
 
-    /// Branch or tag to clone; `main`, else the only branch, if not given
+    /// Branch or tag to begin with; the default branch there if not given
     #[arg(long = "ref", value_name = "NAME")]
     name: Option<String>,
 
@@ -71,36 +69,85 @@ pub(crate) struct CloneArgs {
     no_restore: bool,
 
     #[command(flatten)]
+    part: PartArgs,
+
+    #[command(flatten)]
     limits: LimitArgs,
 }
 
 pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<Done, CliError> {
     let place = Place::of_url(&args.url, args.option.iter().cloned().collect())?;
     let dir = dir(args, &place)?;
-    let made = Made::begin(&dir)?;
+    let mut made = Made::begin(&dir)?;
     let start = Instant::now();
-    let store = dir.join(STORE_FOLDER);
-    let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
-    Repo::init(&store, &Disk::default(), &config)?;
-    remember(&store, &place)?;
-    let repo = cx.open_at(&store)?;
-    let place = place.in_store(USUAL, &store);
-    let mut connection = cx.connect(place, &args.limits)?;
-    let (name, outcome) = fetch(args, &repo, &mut connection, cx)?;
-    tracking::saw((&connection.place, &repo), &name, Some(outcome.commit), cx)?;
-    point(&repo, &name, outcome.commit, &connection, cx)?;
-    // From here on it is worth keeping.
-    made.keep();
-    let took = start.elapsed();
-    let restored = match args.no_restore {
-        true => None,
-        false => Some(restore(&repo, outcome.commit, &dir, cx)?),
-    };
-    tell((&dir, &name), (&outcome, restored.as_ref()), (&connection, took), cx)?;
+    let cloned = clone(args, place, (&dir, &mut made), cx);
+    if made.is_kept && cloned.is_err() {
+        let shown = text::line(dir.as_os_str().as_encoded_bytes());
+        cx.ui().warning(format_args!(
+            "what has come is kept in {shown}; there, `snap fetch` brings the rest, and \
+             `snap restore latest` the files"
+        ));
+    }
+    let Cloned { connection, outcome, restored } = cloned?;
+    tell((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
     Ok(match restored {
         Some(restored) if restored.not_made > 0 => Done::Skipped,
         _ => Done::Well,
     })
+}
+
+/// What came of it.
+struct Cloned {
+    connection: Connection,
+    outcome: Outcome,
+    restored: Option<Restored>,
+}
+
+fn clone(
+    args: &CloneArgs,
+    place: Place,
+    (dir, made): (&Path, &mut Made),
+    cx: &Context,
+) -> Result<Cloned, CliError> {
+    let store = dir.join(STORE_FOLDER);
+    let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
+    Repo::init(&store, &Disk::default(), &config)?;
+    remember(&store, &place)?;
+    let connection = cx.connect(place.in_store(USUAL, &store), &args.limits)?;
+    let packs = connection.packs(cx)?;
+    let repo = cx.open_at(&store)?.with_distant(Arc::new(packs.clone()));
+    let names = match &args.name {
+        Some(text) => push::names(text)?.into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    let (progress, from) = (cx.progress(), From { remote: &connection.store, packs: &packs });
+    let mut missing = None;
+    for name in names {
+        let options = Options { name, part: args.part.part() };
+        let mut restored = None;
+        let restore = |outcome: &Outcome| {
+            point(&repo, outcome, &connection, cx)?;
+            // From here on it is worth keeping.
+            made.is_kept = true;
+            if !args.no_restore {
+                restored = Some(restore(&repo, outcome.commit, dir, &progress)?);
+            }
+            Ok::<_, CliError>(())
+        };
+        let waiting = (&connection.runtime, &progress as &dyn Observer);
+        match clone::run(repo.store(), from, &options, restore, waiting) {
+            Ok(outcome) => {
+                drop(progress);
+                return Ok(Cloned { connection, outcome, restored });
+            }
+            Err(CliError::Remote(error)) if matches!(*error, RemoteError::NoRef { .. }) => {
+                missing.get_or_insert(*error);
+            }
+            Err(CliError::Remote(error)) => return Err(cx.remote_error(*error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(missing.map_or(CliError::NoBranch, CliError::from))
 }
 
 fn dir(args: &CloneArgs, place: &Place) -> Result<PathBuf, CliError> {
@@ -141,10 +188,6 @@ impl Made {
         }
         Ok(Self { dir: dir.to_owned(), is_new, is_kept: false })
     }
-
-    fn keep(mut self) {
-        self.is_kept = true;
-    }
 }
 
 impl Drop for Made {
@@ -172,83 +215,64 @@ fn remember(store: &Path, place: &Place) -> Result<(), CliError> {
     write_config(store, &Disk::default(), &text).map_err(CliError::Settings)
 }
 
-/// Fetches the ref that was named, else the branch that is meant.
-fn fetch(
-    args: &CloneArgs,
-    repo: &Repo,
-    connection: &mut Connection,
-    cx: &Context,
-) -> Result<(RefName, Outcome), CliError> {
-    let names = match &args.name {
-        Some(text) => push::names(text)?,
-        None => vec![usual_branch(connection, cx)?],
-    };
-    let progress = cx.progress();
-    let (remote, runtime) = connection.parts();
-    let level = repo.config().compression.level;
-    let mut missing = None;
-    for name in names {
-        match pull::run(repo.store(), remote, (&name, level), (&runtime, &progress)) {
-            Ok(outcome) => return Ok((name, outcome)),
-            Err(error @ RemoteError::NoRef { .. }) => {
-                missing.get_or_insert(error);
-            }
-            Err(error) => return Err(cx.remote_error(error)),
-        }
-    }
-    Err(missing.map_or(CliError::NoBranch, CliError::from))
-}
-
-/// `main`, else the only branch that is there.
-fn usual_branch(connection: &mut Connection, cx: &Context) -> Result<RefName, CliError> {
-    let (remote, runtime) = connection.parts();
-    let prefix = format!("refs/{}/", RefKind::Branch.folder());
-    let listed = runtime.block_on(remote.client().list(&prefix));
-    let listed = listed.map_err(|error| cx.remote_error(error.into()))?;
-    let names = listed.iter().filter_map(|object| RefName::parse_full(&object.key));
-    let names: Vec<_> = names.collect();
-    let main = RefName::branch(snap_core::repo::open::FIRST_BRANCH)?;
-    match names.as_slice() {
-        [only] => Ok(only.clone()),
-        names if names.is_empty() || names.contains(&main) => Ok(main),
-        names => {
-            let known = names.iter().map(|name| name.short().to_owned()).collect();
-            Err(CliError::WhichBranch { known })
-        }
-    }
-}
-
-/// Lets the store stand where the clone begins: on a branch, or at a tag.
+/// Lets the store stand where the clone begins, on a branch or at a tag, and
+/// notes where all else stands.
 fn point(
     repo: &Repo,
-    name: &RefName,
-    commit: CommitId,
+    outcome: &Outcome,
     connection: &Connection,
     cx: &Context,
 ) -> Result<(), CliError> {
+    let Outcome { name, commit, .. } = outcome;
+    for (other, at) in &outcome.refs {
+        // One that moved on after the index was read comes with the next pull.
+        if repo.store().locate(&at.object())?.is_none() {
+            continue;
+        }
+        tracking::saw((&connection.place, repo), other, Some(*at), cx)?;
+        if other.kind() == RefKind::Tag && other != name {
+            make(repo, (other, *at), connection, cx)?;
+        }
+    }
+    make(repo, (name, *commit), connection, cx)?;
     let head = repo.refs().head()?;
     let new = match name.kind() {
         RefKind::Branch => Head::Branch(name.clone()),
-        _ => Head::Detached(commit),
+        _ => Head::Detached(*commit),
     };
-    let reason = format!("clone: {}", connection.place.location);
+    if head != new {
+        let reason = reason(connection);
+        cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&head, &new, change))?;
+    }
+    Ok(())
+}
+
+fn make(
+    repo: &Repo,
+    (name, at): (&RefName, CommitId),
+    connection: &Connection,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let reason = reason(connection);
     cx.with_change(repo.config(), &reason, |change| {
-        repo.refs().update(name, None, Some(commit), change)?;
-        if head == new { Ok(()) } else { repo.refs().set_head(&head, &new, change) }
+        repo.refs().update(name, None, Some(at), change)
     })?;
     Ok(())
+}
+
+fn reason(connection: &Connection) -> String {
+    format!("clone: {}", connection.place.location)
 }
 
 fn restore(
     repo: &Repo,
     commit: CommitId,
     dir: &Path,
-    cx: &Context,
+    observer: &dyn Observer,
 ) -> Result<Restored, CliError> {
     let commit = repo.store().commit(&commit)?;
     let what = What::Folder { tree: commit.tree, root: commit.root };
-    let options = restore::Options::default();
-    Ok(restore::run(repo.store(), &what, dir, &options, &cx.progress())?)
+    Ok(restore::run(repo.store(), &what, dir, &restore::Options::default(), observer)?)
 }
 
 #[derive(Serialize)]
@@ -260,20 +284,18 @@ struct ClonedJson<'a> {
     name: &'a str,
     kind: &'static str,
     commit: String,
-    objects: u64,
-    bytes: u64,
-    bytes_received: u64,
     files_written: Option<u64>,
     bytes_written: Option<u64>,
     stats: StatsJson,
 }
 
 fn tell(
-    (dir, name): (&Path, &RefName),
-    (outcome, restored): (&Outcome, Option<&Restored>),
+    (dir, outcome): (&Path, &Outcome),
+    restored: Option<&Restored>,
     (connection, took): (&Connection, Duration),
     cx: &Context,
 ) -> Result<(), CliError> {
+    let name = &outcome.name;
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
         out.json(&ClonedJson {
@@ -284,9 +306,6 @@ fn tell(
             name: name.short(),
             kind: name.kind().noun(),
             commit: outcome.commit.to_string(),
-            objects: outcome.added.objects,
-            bytes: outcome.added.raw_bytes,
-            bytes_received: outcome.received_bytes,
             files_written: restored.map(|restored| restored.files_written),
             bytes_written: restored.map(|restored| restored.bytes_written),
             stats: cx.stats(),
@@ -295,12 +314,12 @@ fn tell(
     }
     let shown = text::line(dir.as_os_str().as_encoded_bytes());
     let ui = cx.ui();
+    let received = cx.network().traffic().counts().bytes_received;
     ui.status(format_args!(
-        "Cloned {} into {shown}: {}, {}{}",
+        "Cloned {} into {shown}: received {}{}",
         connection.place.location,
-        size::count(outcome.added.objects, "object"),
-        Size(outcome.received_bytes),
-        push::pace(outcome.received_bytes, took),
+        Size(received),
+        push::pace(received, took),
     ));
     if let Some(restored) = restored {
         let files = size::count(restored.files_written, "file");

@@ -1,7 +1,12 @@
 //! `snap log`: list commits, newest first.
 
 use std::{
-    collections::HashMap, ffi::OsString, io, io::Write, num::NonZeroU64, os::unix::ffi::OsStrExt,
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    io,
+    io::Write,
+    num::NonZeroU64,
+    os::unix::ffi::OsStrExt,
 };
 
 use serde::Serialize;
@@ -14,9 +19,11 @@ use snap_core::{
     },
     repo::{Head, Repo, history::Parents, ref_name::RefKind},
 };
+use snap_remote::reading::Which;
 
 use crate::{
     context::Context,
+    remote::Split,
     report::{CliError, Done},
     ui::{
         CommitJson, Out, Ui, hex, size,
@@ -31,6 +38,8 @@ Examples:
   snap log -n 5                the five newest
   snap log --oneline v1.0      what led to the tag v1.0, a line each
   snap log --since 2026-11-01  what was committed on that day and later
+  snap log s3://bucket/project#main
+                               of a remote, without cloning it
   snap log -- src/main.rs      only those in which that file changed
   snap log --follow -- a.txt   under the names it had before, too
   snap --json log | jq .id     for programs";
@@ -93,10 +102,22 @@ pub(crate) struct LogArgs {
 }
 
 pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
-    let starts = match args.all {
-        true => all_starts(&repo)?,
-        false => vec![cx.resolve_commit(&repo, &args.rev)?],
+    match cx.split_remote(args.rev.as_ref())? {
+        None => write_log(args, &cx.open_repo()?, args.rev.as_ref(), cx),
+        Some(Split { remote, rev }) => {
+            let specs = [rev.as_bytes()];
+            // Behind each commit stands which refs are at it.
+            let which = if args.all { Which::All } else { Which::Of(&specs) };
+            write_log(args, cx.open_elsewhere(&remote, which)?.repo(), &rev, cx)
+        }
+    }
+}
+
+fn write_log(args: &LogArgs, repo: &Repo, rev: &OsStr, cx: &Context) -> Result<Done, CliError> {
+    let starts = match (args.all, rev.to_str()) {
+        (true, _) => all_starts(repo)?,
+        (false, Some(rev)) => vec![cx.resolve_commit(repo, rev)?],
+        (false, None) => vec![cx.resolve(repo, rev)?.id],
     };
     let options = log::Options {
         parents: if args.first_parent { Parents::First } else { Parents::All },
@@ -104,7 +125,7 @@ pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
         since: date(args.since.as_deref(), Day::Start, cx)?,
         until: date(args.until.as_deref(), Day::End, cx)?,
     };
-    let names = names(&repo)?;
+    let names = names(repo)?;
     let mut writer = Writer { out: cx.ui().out(), ui: cx.ui(), names, args, number: 0 };
     if args.paths.is_empty() {
         for step in log::run(repo.store(), &starts, &options)? {

@@ -19,7 +19,10 @@ Examples:
   snap ls latest             the top folder of the newest snapshot
   snap ls -l latest:src      a folder in it, with mode, owner, size and time
   snap ls -R v1.0 | grep pdf every path below
-  snap ls project.snap:src   what is in a bundle, without unpacking it";
+  snap ls project.snap:src   what is in a bundle, without unpacking it
+  snap ls s3://bucket/project#main:src
+                             what is in a remote, without cloning it
+  snap ls origin#v1.0        the same, of a remote that has a name";
 
 /// List what is in a snapshot
 ///
@@ -28,7 +31,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
-    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle,
+    /// and URL#REV:PATH, elsewhere
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 

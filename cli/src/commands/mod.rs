@@ -11,6 +11,7 @@ pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod docs;
 pub(crate) mod export;
+pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
@@ -57,6 +58,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Push(args) => push::run(args, cx),
         Command::Pull(args) => pull::run(args, cx),
         Command::Clone(args) => clone::run(args, cx),
+        Command::Fetch(args) => fetch::run(args, cx),
         Command::Remote(args) => remote::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),

@@ -1,6 +1,11 @@
 //! `snap pull`: bring commits from a store elsewhere.
 
-use std::time::{Duration, Instant};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde::Serialize;
 use snap_core::{
@@ -9,7 +14,10 @@ use snap_core::{
 };
 use snap_remote::{
     store::RemoteError,
-    transfer::pull::{self, Outcome},
+    transfer::{
+        partly::Part,
+        pull::{self, Outcome},
+    },
 };
 
 use crate::{
@@ -25,6 +33,7 @@ Examples:
   snap pull                       the current branch, from the usual remote
   snap pull origin main           the branch main
   snap pull origin v1.0           a tag
+  snap pull --path src            only what a folder needs
   snap pull --force               give up what the branch here has more
   snap pull --limit-download 2M --stats
   snap pull s3://bucket/project main
@@ -54,7 +63,31 @@ pub(crate) struct PullArgs {
     force: bool,
 
     #[command(flatten)]
+    part: PartArgs,
+
+    #[command(flatten)]
     limits: LimitArgs,
+}
+
+/// What of a ref is wanted.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct PartArgs {
+    /// Commits to bring, the last one included; the rest comes when it is needed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
+
+    /// Path in the snapshots to bring, from their top; may be repeated, and the
+    /// rest comes when it is needed
+    #[arg(long = "path", value_name = "PATH")]
+    paths: Vec<OsString>,
+}
+
+impl PartArgs {
+    /// The same, for what does it.
+    pub(crate) fn part(&self) -> Part {
+        let paths = self.paths.iter().map(|path| path.as_bytes().to_vec());
+        Part { depth: self.depth, paths: paths.collect() }
+    }
 }
 
 /// What became of the ref here.
@@ -82,7 +115,7 @@ struct Moved {
 }
 
 pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
+    let mut repo = cx.open_repo()?;
     let names = match &args.name {
         Some(text) => push::names(text)?,
         None => match repo.refs().head()? {
@@ -90,9 +123,13 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
             Head::Detached(_) => return Err(CliError::NoBranch),
         },
     };
-    let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
+    let connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     let start = Instant::now();
-    let (name, outcome) = fetch(&repo, &mut connection, names, cx)?;
+    let part = args.part.part();
+    if !part.is_everything() || !repo.store().partial_packs().is_empty() {
+        repo = repo.with_distant(Arc::new(connection.packs(cx)?));
+    }
+    let (name, outcome) = fetch(&repo, &connection, (names, &part), cx)?;
     let place = &connection.place;
     tracking::saw((place, &repo), &name, Some(outcome.commit), cx)?;
     let moved = advance((&repo, &connection), (&name, outcome.commit), args.force, cx)?;
@@ -103,17 +140,28 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
 /// Fetches the first of these refs that is there.
 fn fetch(
     repo: &Repo,
-    connection: &mut Connection,
-    names: Vec<RefName>,
+    connection: &Connection,
+    (names, part): (Vec<RefName>, &Part),
     cx: &Context,
 ) -> Result<(RefName, Outcome), CliError> {
     let progress = cx.progress();
-    let (remote, runtime) = connection.parts();
     let level = repo.config().compression.level;
+    first_of(names, cx, |name| {
+        let options = pull::Options { name: name.clone(), level, part: part.clone() };
+        pull::run(repo.store(), &connection.store, &options, (&connection.runtime, &progress))
+    })
+}
+
+/// Does `work` with the first of these refs that is there.
+pub(super) fn first_of<T>(
+    names: Vec<RefName>,
+    cx: &Context,
+    mut work: impl FnMut(&RefName) -> Result<T, RemoteError>,
+) -> Result<(RefName, T), CliError> {
     let mut missing = None;
     for name in names {
-        match pull::run(repo.store(), remote, (&name, level), (&runtime, &progress)) {
-            Ok(outcome) => return Ok((name, outcome)),
+        match work(&name) {
+            Ok(done) => return Ok((name, done)),
             Err(error @ RemoteError::NoRef { .. }) => {
                 missing.get_or_insert(error);
             }

@@ -170,7 +170,7 @@ fn send(
     cx: &Context,
 ) -> Result<(), CliError> {
     let progress = cx.progress();
-    let (remote, runtime) = connection.parts();
+    let Connection { store: remote, runtime, .. } = connection;
     for Wanted { name, commit } in wanted {
         let options = push::Options {
             name: name.clone(),
@@ -178,7 +178,7 @@ fn send(
             moves: if args.force { push::Move::Force } else { push::Move::Forward },
             scratch: cx.scratch(),
         };
-        let outcome = push::run(repo, remote, &options, (&runtime, &progress))
+        let outcome = push::run(repo, remote, &options, (runtime, &progress))
             .map_err(|error| cx.remote_error(error))?;
         sent.objects += outcome.objects;
         sent.raw_bytes += outcome.raw_bytes;

@@ -34,6 +34,7 @@ Examples:
   snap restore latest~1:notes.txt          one file, back in its place
   snap restore v1.0:src /tmp/src           what a folder holds
   snap restore project.snap:src /tmp/src   the same, out of a bundle
+  snap restore origin#main:src /tmp/src    the same, out of a remote
   snap restore latest --overwrite          undo changes in the whole project
   snap restore latest --overwrite --delete --dry-run
                                            what would make it exactly like that";
@@ -49,7 +50,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle,
+    /// and URL#REV:PATH, elsewhere
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 
@@ -101,7 +103,9 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
             return Err(CliError::Usage("a bare store has no folder to restore into: name one"));
         }
         (None, None) => {
-            return Err(CliError::Usage("a bundle has no folder to restore into: name one"));
+            return Err(CliError::Usage(
+                "a bundle or a remote has no folder to restore into: name one",
+            ));
         }
     };
     let out = Mutex::new(cx.ui().out());

@@ -27,7 +27,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Commit, or an entry in it; also FILE.snap:PATH, in a bundle
+    /// Commit, or an entry in it; also FILE.snap:PATH, in a bundle,
+    /// and URL#REV:PATH, elsewhere
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 }

@@ -14,10 +14,7 @@ use snap_core::{
         Error,
         unpack::{self, Options, Outcome},
     },
-    repo::{
-        Head, RefError, RefName, Repo,
-        open::STORE_FOLDER,
-    },
+    repo::{Head, RefError, RefName, Repo, open::STORE_FOLDER},
     store::read_outline,
 };
 

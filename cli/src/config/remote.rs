@@ -12,6 +12,7 @@ use snap_core::repo::config::{
 use crate::{config::Settings, remote::rate, report::CliError};
 
 /// Parts of a remote that are no options of its location.
+#[cfg(test)]
 const OWN: [&str; 3] = ["url", "credentials_file", "credentials_command"];
 
 /// Options that name a file.
@@ -137,6 +138,7 @@ fn parts(path: &KeyPath) -> Vec<&str> {
 }
 
 /// Whether a part of a remote is an option of its location.
+#[cfg(test)]
 pub(super) fn is_option(part: &str) -> bool {
     !OWN.contains(&part)
 }

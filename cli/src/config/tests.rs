@@ -17,6 +17,7 @@ fn type_of(kind: Kind) -> String {
     match kind {
         Kind::Flag => "flag".to_owned(),
         Kind::Number { .. } => "number".to_owned(),
+        Kind::Amount => "amount".to_owned(),
         Kind::Text => "text".to_owned(),
         Kind::List => "list".to_owned(),
         Kind::Choice(words) => words.join(", "),
@@ -53,4 +54,14 @@ fn the_document_has_every_setting_as_the_code_has_it() {
     }
     let extra: Vec<_> = found.iter().filter(|row| !expected.contains(row)).collect();
     assert!(extra.is_empty(), "docs/configuration.md has what the code has not: {extra:?}");
+}
+
+#[test]
+fn the_options_of_remotes_are_those_of_locations() {
+    use std::collections::BTreeSet;
+
+    let settings = KEYS.iter().filter_map(|key| key.name.strip_prefix("remote.*."));
+    let settings: BTreeSet<&str> = settings.filter(|part| super::remote::is_option(part)).collect();
+    let options = snap_remote::location::Scheme::ALL.iter().flat_map(|(scheme, _)| scheme.options());
+    assert_eq!(settings, options.map(|(name, _)| *name).collect());
 }

@@ -1,12 +1,17 @@
 //! A store elsewhere that a command has opened, and the runtime in which it is
 //! waited for.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use snap_core::disk::scratch::Scratch;
+use snap_core::{disk::scratch::Scratch, store::Distant};
 use snap_remote::{
+    distant::{LazyDistant, RemotePacks, Waiting},
     service::{
-        Service,
+        ServiceError, What,
         client::{Client, Policy},
         open,
     },
@@ -14,8 +19,13 @@ use snap_remote::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::{credentials, network::Watched, place::Place, rate};
-use crate::{context::Context, report::CliError};
+use super::{
+    credentials,
+    network::{Network, Watched},
+    place::{self, Place},
+    rate,
+};
+use crate::{context::Context, env::RemoteEnv, report::CliError};
 
 /// Threads that wait for the network; what they do between is little.
 const THREADS: usize = 2;
@@ -49,20 +59,66 @@ pub(crate) struct Connection {
     pub(crate) place: Place,
     /// What it holds.
     pub(crate) store: RemoteStore,
-    runtime: Runtime,
-    _scratch: Option<Scratch>,
+    /// Where requests are waited for.
+    pub(crate) runtime: Handle,
+    /// Gone with this, if what is known of it is not kept.
+    scratch: Option<Arc<Scratch>>,
 }
 
 impl Connection {
-    /// Where requests are waited for.
-    pub(crate) fn runtime(&self) -> Handle {
-        self.runtime.handle().clone()
+    /// The store, and what must not go before it.
+    pub(super) fn into_parts(self) -> (RemoteStore, Option<Arc<Scratch>>) {
+        (self.store, self.scratch)
     }
 
-    /// The store, and where requests are waited for.
-    pub(crate) fn parts(&mut self) -> (&mut RemoteStore, Handle) {
-        let runtime = self.runtime.handle().clone();
-        (&mut self.store, runtime)
+    /// Its packs, for a store here that fetches what it lacks.
+    pub(crate) fn packs(&self, cx: &Context) -> Result<RemotePacks, CliError> {
+        Ok(RemotePacks::new(&self.store, cx.waiting()?))
+    }
+}
+
+/// What it takes to open a store elsewhere, now or when it is needed.
+#[derive(Debug)]
+struct Opener {
+    place: Place,
+    options: BTreeMap<String, String>,
+    env: RemoteEnv,
+    policy: Policy,
+    network: Arc<Network>,
+    cache: PathBuf,
+    scratch: Option<Arc<Scratch>>,
+}
+
+impl Opener {
+    fn new(place: Place, limits: &LimitArgs, cx: &Context) -> Result<Self, CliError> {
+        let (cache, scratch) = place.cache(cx)?;
+        Ok(Self {
+            options: place.all_options(cx),
+            env: cx.remote_env().clone(),
+            policy: cx.policy(limits)?,
+            network: Arc::clone(cx.network()),
+            place,
+            cache,
+            scratch,
+        })
+    }
+
+    /// How the service is asked. A runtime must have been entered.
+    fn client(&self) -> Result<Client, CliError> {
+        let location = &self.place.location;
+        let named = (&*self.place.shown(), location.scheme);
+        let known = (&self.env, &*self.network);
+        let secrets = credentials::find(named, &self.place.credentials, known)?;
+        let traffic = self.network.traffic();
+        let service = open::open(location, &self.options, &secrets, traffic)?;
+        let service = Arc::new(Watched::new(service, Arc::clone(&self.network)));
+        let client = Client::new(service, self.policy.clone(), Arc::clone(traffic));
+        Ok(client.at(&location.to_string()))
+    }
+
+    fn store(&self) -> Result<RemoteStore, CliError> {
+        let location = self.place.location.to_string();
+        Ok(RemoteStore::new(self.client()?, location, &self.cache)?)
     }
 }
 
@@ -73,36 +129,66 @@ pub(crate) fn runtime() -> Result<Runtime, CliError> {
 }
 
 impl Context {
-    /// The service at `place`. Nothing is asked yet.
-    pub(crate) fn service(&self, place: &Place) -> Result<Arc<dyn Service>, CliError> {
-        let scheme = place.location.scheme;
-        let secrets = credentials::find((&place.shown(), scheme), &place.credentials, self)?;
-        let (options, traffic) = (place.all_options(self), self.network().traffic());
-        let service = open::open(&place.location, &options, &secrets, traffic)?;
-        Ok(Arc::new(Watched::new(service, Arc::clone(self.network()))))
-    }
-
     /// How requests are made.
-    pub(crate) fn policy(&self, limits: &LimitArgs) -> Result<Policy, CliError> {
+    fn policy(&self, limits: &LimitArgs) -> Result<Policy, CliError> {
         Ok(Policy { limits: limits.settled(self)?, ..Policy::default() })
     }
 
+    /// Asks the service at `place`, whatever is there. Nothing is asked yet.
+    pub(crate) fn client(&self, place: &Place) -> Result<Client, CliError> {
+        let _entered = self.runtime()?.enter();
+        Opener::new(place.clone(), &LimitArgs::default(), self)?.client()
+    }
+
     /// Opens the store at `place`. Nothing is asked yet.
-    pub(crate) fn connect(
-        &self,
-        place: Place,
-        limits: &LimitArgs,
-    ) -> Result<Connection, CliError> {
-        let runtime = runtime()?;
-        let _entered = runtime.enter();
-        let (policy, traffic) = (self.policy(limits)?, Arc::clone(self.network().traffic()));
-        let client = Client::new(self.service(&place)?, policy, traffic);
-        let client = client.at(&place.location.to_string());
-        let (cache, scratch) = place.cache(self)?;
-        let store = RemoteStore::new(client, place.location.to_string(), &cache);
-        let store = store.map_err(|error| self.remote_error(error))?;
-        drop(_entered);
-        Ok(Connection { place, store, runtime, _scratch: scratch })
+    pub(crate) fn connect(&self, place: Place, limits: &LimitArgs) -> Result<Connection, CliError> {
+        let runtime = self.runtime()?.handle().clone();
+        let opener = Opener::new(place, limits, self)?;
+        let store = {
+            let _entered = runtime.enter();
+            opener.store()?
+        };
+        Ok(Connection { place: opener.place, store, runtime, scratch: opener.scratch })
+    }
+
+    /// How the network is waited for: until Ctrl-C.
+    pub(crate) fn waiting(&self) -> Result<Waiting, CliError> {
+        let network = Arc::clone(self.network());
+        let stop = Arc::new(move || network.is_stopped());
+        Ok(Waiting { runtime: self.runtime()?.handle().clone(), stop })
+    }
+
+    /// Where the store at `dir` gets what is absent: the usual remote, asked
+    /// when it is needed. `None` where there is none.
+    pub(crate) fn usual_distant(&self, dir: &Path) -> Result<Option<Arc<dyn Distant>>, CliError> {
+        let settings = self.settings_of(dir)?;
+        let place = match place::usual(&settings, dir) {
+            Ok(place) => place,
+            // Much can be done without.
+            Err(
+                CliError::NoRemotes | CliError::WhichRemote { .. } | CliError::Untrusted { .. },
+            ) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let opener = Opener::new(place, &LimitArgs::default(), self)?;
+        let runtime = self.runtime()?.handle().clone();
+        let connect = move || {
+            let _entered = runtime.enter();
+            opener.store().map_err(|error| {
+                let why = error.to_string();
+                let location = opener.place.location.to_string();
+                match error {
+                    CliError::Remote(error) => *error,
+                    _ => {
+                        ServiceError { location, ..ServiceError::new("open", "", What::Other, why) }
+                            .into()
+                    }
+                }
+            })
+        };
+        Ok(Some(Arc::new(LazyDistant::new(connect, self.waiting()?))))
     }
 
     /// An error of a store elsewhere. What Ctrl-C broke off is no failure of

@@ -16,7 +16,8 @@ use std::{
 use snap_core::base::io::PathError;
 use snap_remote::{location::Scheme, service::open::Secrets};
 
-use crate::{context::Context, env::RemoteEnv, report::CliError};
+use super::network::Network;
+use crate::{env::RemoteEnv, report::CliError};
 
 /// Longest file or answer that is looked at.
 const LONGEST: u64 = 64 << 10;
@@ -39,9 +40,8 @@ pub(crate) struct Credentials {
 pub(super) fn find(
     (remote, scheme): (&str, Scheme),
     said: &Credentials,
-    cx: &Context,
+    (env, network): (&RemoteEnv, &Network),
 ) -> Result<Secrets, CliError> {
-    let env = cx.remote_env();
     if env.secret.is_some() {
         return Ok(Secrets {
             name: env.user.clone(),
@@ -51,7 +51,7 @@ pub(super) fn find(
     }
     let mut found = match (&said.file, &said.command) {
         (Some(file), _) => of_file(file)?,
-        (None, Some(command)) => of_command(remote, command, cx)?,
+        (None, Some(command)) => of_command(remote, command, network)?,
         (None, None) => of_service(scheme, env),
     };
     if env.user.is_some() {
@@ -90,19 +90,19 @@ fn of_file(path: &Path) -> Result<Secrets, CliError> {
     parse(&text).ok_or_else(|| unsafe_file("it has no line `secret = …`".to_owned()))
 }
 
-fn of_command(remote: &str, command: &str, cx: &Context) -> Result<Secrets, CliError> {
+fn of_command(remote: &str, command: &str, network: &Network) -> Result<Secrets, CliError> {
     let failed = |why: String| CliError::CredentialsCommand { remote: remote.to_owned(), why };
-    cx.ui().detail(format_args!("Asking for the keys of {remote}: {command}"));
     let mut line = Command::new("sh");
     line.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = line.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
+    let mut child =
+        line.spawn().map_err(|error| failed(format!("it cannot be started: {error}")))?;
     let mut bytes = Vec::new();
     let read = match child.stdout.take() {
         Some(stdout) => stdout.take(LONGEST).read_to_end(&mut bytes),
         None => Ok(0),
     };
     let status = child.wait().map_err(|error| failed(error.to_string()))?;
-    if cx.cancelled() {
+    if network.is_stopped() {
         return Err(snap_remote::store::RemoteError::Interrupted.into());
     }
     read.map_err(|error| failed(error.to_string()))?;

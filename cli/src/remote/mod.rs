@@ -6,6 +6,7 @@
 
 mod connect;
 mod credentials;
+mod elsewhere;
 mod network;
 mod place;
 mod price;
@@ -15,6 +16,7 @@ pub(crate) mod tracking;
 
 pub(crate) use self::{
     connect::{Connection, LimitArgs, runtime},
+    elsewhere::{Elsewhere, Split},
     network::Network,
     place::{Place, USUAL},
     stats::StatsJson,

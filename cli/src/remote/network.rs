@@ -48,8 +48,13 @@ impl Network {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Whether the user asked to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     async fn stopped(&self) {
-        while !self.stop.load(Ordering::Relaxed) {
+        while !self.is_stopped() {
             tokio::time::sleep(POLL).await;
         }
     }

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use snap_core::{base::id::BlobId, disk::scratch::Scratch};
@@ -102,7 +103,7 @@ impl Place {
 
     /// Folder for what is known of it: in the store that has it by name, else
     /// in the user's cache. Where there is no such thing, one for this command.
-    pub(super) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Scratch>), CliError> {
+    pub(super) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Arc<Scratch>>), CliError> {
         let mut hash = hash_of(&self.location.to_string());
         let options = self.all_options(cx);
         for name in ["endpoint", "account"] {
@@ -118,7 +119,7 @@ impl Place {
             return Ok((folder(home.join("snap")), None));
         }
         let scratch = Scratch::create(cx.scratch())?;
-        Ok((folder(scratch.path().to_owned()), Some(scratch)))
+        Ok((folder(scratch.path().to_owned()), Some(Arc::new(scratch))))
     }
 }
 
@@ -146,16 +147,34 @@ impl Context {
             return Place::of_url(text, BTreeMap::new());
         }
         let (settings, store) = self.settings_here()?;
-        let known = settings.remotes();
-        let name = match (which, known.as_slice()) {
-            (Which::Named(name), _) => name,
-            (Which::Usual, _) if known.iter().any(|name| name == USUAL) => USUAL,
-            (Which::Usual, [only]) => &only.clone(),
-            (Which::Usual, []) => return Err(CliError::NoRemotes),
-            (Which::Usual, _) => return Err(CliError::WhichRemote { known }),
-        };
-        let found = Place::of_settings(name, &settings, store)?;
-        let name = name.to_owned();
-        found.ok_or(CliError::NoRemote { name, known })
+        chosen(which, &settings, store)
     }
+}
+
+/// The remote that the store at `dir` uses when none is named.
+pub(super) fn usual(settings: &Settings, dir: &Path) -> Result<Place, CliError> {
+    chosen(Which::Usual, settings, Some(dir.to_owned()))
+}
+
+fn chosen(
+    which: Which<'_>,
+    settings: &Settings,
+    store: Option<PathBuf>,
+) -> Result<Place, CliError> {
+    let known = settings.remotes();
+    let name = match (which, known.as_slice()) {
+        (Which::Named(name), _) => name,
+        (Which::Usual, _) if known.iter().any(|name| name == USUAL) => USUAL,
+        (Which::Usual, [only]) => &only.clone(),
+        (Which::Usual, []) => return Err(CliError::NoRemotes),
+        (Which::Usual, _) => return Err(CliError::WhichRemote { known }),
+    };
+    let found = Place::of_settings(name, settings, store)?;
+    let name = name.to_owned();
+    found.ok_or(CliError::NoRemote { name, known })
+}
+
+/// Whether a text could be the name of a remote.
+pub(super) fn is_name(text: &str) -> bool {
+    !text.contains(['/', ':', '=', '#'])
 }

@@ -24,17 +24,21 @@ pub(crate) struct StatsJson {
 impl StatsJson {
     /// Takes what was counted.
     pub(crate) fn new(counts: &Counts) -> Self {
-        let by_kind = Kind::ALL.iter().zip(counts.by_kind);
-        let by_kind = by_kind.map(|(kind, count)| (kind.name().to_owned(), count.into()));
         Self {
             requests: counts.requests(),
-            requests_by_kind: by_kind.collect(),
+            requests_by_kind: by_kind(counts),
             bytes_sent: counts.bytes_sent,
             bytes_received: counts.bytes_received,
             bytes_needed: counts.bytes_needed,
             retries: counts.retries,
         }
     }
+}
+
+/// Requests by kind, for a record.
+pub(crate) fn by_kind(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
+    let by_kind = Kind::ALL.iter().zip(counts.by_kind);
+    by_kind.map(|(kind, count)| (kind.name().to_owned(), count.into())).collect()
 }
 
 /// A record of nothing else.

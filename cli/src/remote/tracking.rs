@@ -3,10 +3,7 @@
 
 use snap_core::{
     base::id::CommitId,
-    repo::{
-        RefName, Repo,
-        ref_name::RefKind,
-    },
+    repo::{RefName, Repo, ref_name::RefKind},
 };
 
 use super::Place;

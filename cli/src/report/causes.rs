@@ -11,9 +11,9 @@ use snap_core::{
         list::ListError, reach::ReachError, restore::RestoreError, verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
-    store::BundleError,
+    store::{BundleError, DistantError},
 };
-use snap_remote::{service::open::OpenError, store::RemoteError};
+use snap_remote::{ranges::ReadError, service::open::OpenError, store::RemoteError};
 
 use crate::report::CliError;
 
@@ -73,6 +73,12 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
 fn of_remote<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(OpenError::Location(inner)) = error.downcast_ref() {
         return Some(inner);
+    }
+    if let Some(DistantError { source, .. }) = error.downcast_ref() {
+        return Some(&**source);
+    }
+    if let Some(ReadError::Service(inner)) = error.downcast_ref() {
+        return Some(&**inner);
     }
     match error.downcast_ref()? {
         RemoteError::Service(inner) => Some(inner),

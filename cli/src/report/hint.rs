@@ -13,7 +13,7 @@ use snap_core::{
         path::PathInTreeError,
         undo::Direction,
     },
-    store::BundleError,
+    store::{BundleError, StoreError},
 };
 
 use crate::{
@@ -47,6 +47,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_commit))
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
+        .or_else(|| error.downcast_ref().and_then(of_store))
         .or_else(|| error.downcast_ref().and_then(of_io))
 }
 
@@ -101,7 +102,6 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::RemoteExists { name, .. } => {
             return Some(format!("`snap remote remove {name}` takes it away; its files stay"));
         }
-        CliError::WhichBranch { .. } => "--ref names one",
         CliError::NoBranch => "`snap branch` lists the branches",
         CliError::Unfit { .. } => {
             "give the keys those rights; `pull`, `clone` and `ls` need to list and read only"
@@ -311,6 +311,15 @@ fn of_path(error: &PathInTreeError) -> Option<String> {
     match error {
         PathInTreeError::NotFound { .. } => {
             Some("`snap ls -R REV` lists what is in a snapshot".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn of_store(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Absent { .. } => {
+            Some("it comes by itself when the remote that has it can be reached".to_owned())
         }
         _ => None,
     }

@@ -56,9 +56,7 @@ fn of_remote(error: &RemoteError) -> Option<String> {
             "`snap push` brings it there; is the name right?"
         }
         RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
-        RemoteError::Diverged { .. } => {
-            "`snap pull` shows what is there; --force gives it up"
-        }
+        RemoteError::Diverged { .. } => "`snap pull` shows what is there; --force gives it up",
         RemoteError::Raced { .. } => "run it again",
         RemoteError::Config { .. } => "a newer snap may be able to use it",
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {

@@ -166,10 +166,10 @@ impl Search<'_> {
         match entry.kind {
             Kind::Folder { id } => waiting.push((id, depth + 1, below)),
             // A path that goes on below a file is not there.
-            Kind::File { id, size } if below.is_empty() && size > 0 => {
-                if self.met.mark(&id.object())? {
-                    self.content(&id)?;
-                }
+            Kind::File { id, size }
+                if below.is_empty() && size > 0 && self.met.mark(&id.object())? =>
+            {
+                self.content(&id)?;
             }
             _ => {}
         }

@@ -236,10 +236,11 @@ impl Catalog {
             if !entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_symlink()) {
                 continue;
             }
-            if self.numbers.contains_key(&id) {
-                self.shadowed.push(id);
-            } else if let Some(&number) = known.get(&id) {
-                self.numbers.insert(id, number);
+            let known = known.get(&id);
+            match (self.slot(&id).is_some(), known) {
+                (true, _) => self.shadowed.push(id),
+                (false, Some(&number)) => drop(self.numbers.insert(id, number)),
+                (false, None) => {}
             }
             self.place_pack(id, entry.path(), home);
         }

@@ -223,11 +223,8 @@ impl Shared {
             range: key.start..key.end,
         });
         // What fits was found out before.
-        let options = Options {
-            budget_bytes: u64::MAX,
-            request_bytes: REQUEST_BYTES,
-            ..Options::default()
-        };
+        let options =
+            Options { budget_bytes: u64::MAX, request_bytes: REQUEST_BYTES, ..Options::default() };
         let fetch: Arc<dyn Fetch> = Arc::new(self.client.clone());
         let planner = Planner::new(fetch, Arc::clone(&self.link), options);
         let _inside = self.waiting.runtime.enter();

@@ -103,11 +103,7 @@ impl Reading {
     /// # Errors
     /// [`RemoteError::Store`] when there is no such content, or the list of its
     /// chunks is damaged.
-    pub fn open_file(
-        &self,
-        id: &BlobId,
-        options: ContentOptions,
-    ) -> Result<Content, RemoteError> {
+    pub fn open_file(&self, id: &BlobId, options: ContentOptions) -> Result<Content, RemoteError> {
         let fetch = Arc::new(self.client.clone());
         let link = Arc::clone(self.packs.link());
         let blocks = file::FileBlocks::find(self.repo.store(), id, (fetch, Arc::clone(&link)))?;

@@ -111,8 +111,7 @@ async fn learn_one(
 async fn learn_head(remote: &RemoteStore, folder: &Path) -> Result<Learnt, RemoteError> {
     // Most likely it is the first, and then it is one wait instead of two.
     let likely = first_branch();
-    let (branch, standing) =
-        futures::try_join!(remote.default_branch(), remote.standing(&likely))?;
+    let (branch, standing) = futures::try_join!(remote.default_branch(), remote.standing(&likely))?;
     write(folder, "HEAD", &format!("ref: {branch}\n"))?;
     let standing = if branch == likely { standing } else { remote.standing(&branch).await? };
     // A branch without commits is said so when it is resolved.

@@ -92,7 +92,8 @@ pub fn run<E: std::convert::From<RemoteError>>(
     let needed = partly::find(store, remote, &options.part.of_last(outcome.commit), observer)?;
     packs.will_need(&needed);
     let rest = Rest { store, from, needed: &needed, part: &options.part, commit: outcome.commit };
-    let behind = Behind { observer, restored: AtomicBool::new(false), failed: AtomicBool::new(false) };
+    let behind =
+        Behind { observer, restored: AtomicBool::new(false), failed: AtomicBool::new(false) };
     thread::scope(|scope| {
         let following = scope.spawn(|| rest.bring((runtime, &behind)));
         let restored = restore(&outcome);

@@ -134,9 +134,8 @@ impl Run<'_> {
             frames.iter().map(|frame| u64::from(frame.stored_bytes)).sum::<u64>()
         };
         self.observer.phase(Phase::Receive, Some(frames.iter().map(bytes).sum()));
-        let is_whole = |id: &PackId| {
-            wanted.iter().any(|pack| pack.id == *id && pack.fetch == Fetch::Whole)
-        };
+        let is_whole =
+            |id: &PackId| wanted.iter().any(|pack| pack.id == *id && pack.fetch == Fetch::Whole);
         let mut each = |id: PackId| match is_whole(&id) {
             true => self.take_in(incoming, id),
             false => Ok(()),

@@ -6,17 +6,24 @@ mod lines;
 mod names;
 mod printer;
 pub(crate) mod record;
+mod remote;
 pub(crate) mod sides;
 mod stat;
 mod unified;
 pub(crate) mod words;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 use snap_core::{
     base::limits,
     ops::diff::{self, Change, Detail, DiffError, Differences, Options, Outcome, Reader, Renames},
+    repo::Repo,
 };
+use snap_remote::reading::Which;
 
 use self::{
     names::Ends,
@@ -40,6 +47,9 @@ Examples:
   snap diff --stat latest~1 latest two commits, a line for each file
   snap diff v1.0 -- src docs       what became of two folders since v1.0
   snap diff v1.0:a.txt latest:b.txt
+  snap diff origin/main main       what `snap push` would bring there
+  snap diff origin#v1.0 origin#main
+                                   two commits in a remote
   snap diff > changes.patch        for `patch -p1` or `git apply`
   snap diff --name-only -z | xargs -0 ls -l
 
@@ -107,15 +117,25 @@ pub(crate) struct DiffArgs {
 }
 
 pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<Done, CliError> {
-    let form = form(args, cx)?;
-    let repo = cx.open_repo()?;
-    let wanted = Wanted {
-        args: &args.revs,
-        paths: &args.paths,
-        folder: args.folder.as_deref(),
-        leave_out: &args.leave_out,
+    let Some((remote, revs)) = remote::split(&args.revs, cx)? else {
+        return compare(args, &cx.open_repo()?, (&args.revs, args.folder.as_deref()), cx);
     };
-    let sides = sides::sides(&repo, &wanted, cx)?;
+    let specs: Vec<&[u8]> = revs.iter().map(|rev| rev.as_bytes()).collect();
+    let elsewhere = cx.open_elsewhere(&remote, Which::Of(&specs))?;
+    let here = remote::folder(&revs, cx)?;
+    let folder = args.folder.as_deref().or(here.as_deref());
+    compare(args, elsewhere.repo(), (&revs, folder), cx)
+}
+
+fn compare(
+    args: &DiffArgs,
+    repo: &Repo,
+    (revs, folder): (&[OsString], Option<&Path>),
+    cx: &Context,
+) -> Result<Done, CliError> {
+    let form = form(args, cx)?;
+    let wanted = Wanted { args: revs, paths: &args.paths, folder, leave_out: &args.leave_out };
+    let sides = sides::sides(repo, &wanted, cx)?;
     let progress = cx.progress();
     let new = match &sides {
         Sides::Trees { new, .. } | Sides::Entries(_, new) => new,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     context::Context,
-    remote::{LimitArgs, Place, StatsJson, runtime},
+    remote::{Place, StatsJson},
     report::{CliError, Done},
     ui::Out,
 };
@@ -80,13 +80,9 @@ struct Found {
 
 pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> {
     let place = cx.remote(remote.into())?;
-    let waiting = runtime()?;
-    let _entered = waiting.enter();
-    let (policy, traffic) = (cx.policy(&LimitArgs::default())?, cx.network().traffic().clone());
-    let client = Client::new(cx.service(&place)?, policy, traffic);
-    let client = client.at(&place.location.to_string());
+    let client = cx.client(&place)?;
     let mut trials = Trials { cx, out: cx.ui().plain_out(), done: Vec::new(), first: None };
-    let found = waiting.block_on(trials.run(&client))?;
+    let found = cx.runtime()?.block_on(trials.run(&client))?;
     if cx.cancelled() {
         return Err(RemoteError::Interrupted.into());
     }

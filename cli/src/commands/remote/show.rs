@@ -90,9 +90,7 @@ fn branches(repo: &Repo, remote: &str) -> Result<Vec<BranchJson>, CliError> {
         let ours = RefName::branch(&name).ok();
         let ours = ours.map(|name| repo.refs().read(&name)).transpose()?.flatten();
         let (ahead, behind) = match ours {
-            Some(ours) => {
-                (Some(lacks(repo, ours, theirs)?), Some(lacks(repo, theirs, ours)?))
-            }
+            Some(ours) => (Some(lacks(repo, ours, theirs)?), Some(lacks(repo, theirs, ours)?)),
             None => (None, None),
         };
         found.push(BranchJson { name, id: theirs.to_string(), ahead, behind });

@@ -1,0 +1,85 @@
+//! Reading a store elsewhere without a copy of it: `URL#REV:PATH`.
+
+use snap_nettest::{Proxy, S3Options, S3Server};
+
+use crate::{
+    env::TestEnv,
+    remote::{env, env_of, folder, says},
+};
+
+/// Pushes what is in `work` to `url`, and leaves only that.
+fn pushed(env: &TestEnv, url: &str) {
+    env.snap_in("work", ["tag", "-q", "v1"]).succeeds();
+    env.write("work/notes.txt", "second\n");
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    env.snap_in("work", ["push", "-q", url, "main", "v1"]).succeeds();
+}
+
+#[test]
+fn a_remote_is_read_as_a_store_is() {
+    let env = env();
+    let url = folder(&env, "there");
+    pushed(&env, &url);
+    let snap = |args: &[&str]| env.snap(args).succeeds().stdout;
+    assert_eq!(snap(&["ls", &url]), "notes.txt\nsub/\n");
+    assert_eq!(snap(&["ls", "-R", &format!("{url}#v1:sub")]), "more.txt\n");
+    assert_eq!(snap(&["cat", &format!("{url}#main:notes.txt")]), "second\n");
+    assert_eq!(snap(&["cat", &format!("{url}#main~1:notes.txt")]), "first\n");
+    assert_eq!(snap(&["cat", &format!("{url}#:notes.txt")]), "second\n");
+    assert_eq!(snap(&["log", "--oneline", &url]).lines().count(), 2);
+    let all = snap(&["log", "--oneline", "--all", &format!("{url}#main")]);
+    assert!(all.contains("(HEAD -> main)") && all.contains("(tag: v1)"), "{all}");
+    assert!(snap(&["show", &format!("{url}#v1")]).contains("one"));
+    let diff = snap(&["diff", &format!("{url}#v1"), &format!("{url}#main")]);
+    assert!(diff.contains("-first\n+second\n"), "{diff}");
+    env.write("work/notes.txt", "third\n");
+    let diff = env.snap_in("work/sub", ["diff", &format!("{url}#main")]).succeeds().stdout;
+    assert!(diff.contains("-second\n+third\n") && !diff.contains("more"), "{diff}");
+    snap(&["export", &format!("{url}#main"), "-o", "out.tar"]);
+    snap(&["restore", &format!("{url}#main:sub"), "got"]);
+    assert_eq!(env.read("got/more.txt"), "more\n");
+
+    let ran = env.snap(["restore", &format!("{url}#main")]);
+    says(&ran, 2, &["a bundle or a remote has no folder to restore into: name one"]);
+    let ran = env.snap(["ls", &format!("{url}#mian")]);
+    says(&ran, 1, &["there is no commit, branch or tag `mian`", "did you mean `main`?"]);
+    let ran = env.snap(["cat", &format!("{url}#main:none")]);
+    says(&ran, 1, &["there is no `none` in `file://"]);
+    let ran = env.snap(["ls", &format!("{url}/elsewhere#main")]);
+    says(&ran, 1, &["there is no store at file://", "is the path right?"]);
+    // Nothing came to be where it was read from, or into.
+    assert!(!env.path("there/elsewhere").exists() && !env.path(".snap").exists());
+}
+
+#[test]
+fn a_name_stands_for_a_location() {
+    let env = env();
+    let url = folder(&env, "there");
+    pushed(&env, &url);
+    env.snap_in("work", ["remote", "add", "far", &url]).succeeds();
+    let ran = env.snap_in("work", ["cat", "far#v1:notes.txt"]).succeeds();
+    assert_eq!(ran.stdout, "first\n");
+    let ran = env.snap_in("work", ["ls", "near#v1"]);
+    says(&ran, 1, &["there is no commit, branch or tag `near#v1`"]);
+    let ran = env.snap_in("work", ["diff", "far#v1", "main"]);
+    says(&ran, 2, &["what is elsewhere is compared with"]);
+    // A branch may have the mark in its name.
+    env.snap_in("work", ["branch", "fix#1"]).succeeds();
+    env.snap_in("work", ["ls", "fix#1"]).succeeds();
+}
+
+#[test]
+fn few_requests_are_made_and_fewer_when_the_index_is_known() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env_of(&server, &proxy.endpoint());
+    pushed(&env, "s3://bucket/project");
+    fs_err::remove_dir_all(env.path("cache")).unwrap();
+    proxy.take_counts();
+    for most in [6, 2] {
+        let ran = env.snap(["cat", "s3://bucket/project#main:notes.txt"]).succeeds();
+        assert_eq!(ran.stdout, "second\n");
+        let counts = proxy.take_counts();
+        assert!(counts.total <= most, "{counts:?}");
+    }
+}

@@ -1,0 +1,272 @@
+//! `snap push`, `pull`, `clone` and `fetch`: one store, and another one, and a
+//! remote between them.
+
+use std::{process::Stdio, time::Instant};
+
+use serde_json::Value;
+use snap_nettest::{Kind, Proxy, S3Options, S3Server};
+use snap_testkit::rng::Rng;
+
+use crate::{
+    env::{Ran, TestEnv},
+    remote::{env, env_of, folder, says},
+};
+
+fn add_origin(env: &TestEnv, dir: &str, url: &str) {
+    env.snap_in(dir, ["remote", "add", "origin", url]).succeeds();
+}
+
+fn commit(env: &TestEnv, dir: &str, text: &str) {
+    env.write(&format!("{dir}/notes.txt"), text);
+    env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Rng::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// The only record of a run.
+fn record(ran: &Ran) -> Value {
+    let records = ran.json();
+    assert_eq!(records.len(), 1, "{}", ran.stdout);
+    records.into_iter().next().unwrap()
+}
+
+#[test]
+fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
+    let env = env();
+    let url = folder(&env, "there");
+    add_origin(&env, "work", &url);
+    let ran = env.snap_in("work", ["push"]).succeeds();
+    assert!(ran.stderr.starts_with("main -> main  new branch at "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\nSent 6 objects, "), "{}", ran.stderr);
+    insta::assert_snapshot!(env.snap_in("work", ["push"]), @r"
+    exit: 0
+    --- stderr ---
+    main -> main  is at [SHORT ID]
+    Nothing to push: origin has it all
+    ");
+
+    let ran = env.snap(["clone", &url, "other"]).succeeds();
+    assert!(ran.stderr.contains("Restored 2 files, "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("On branch main at "), "{}", ran.stderr);
+    assert_eq!(env.read("other/notes.txt"), "first\n");
+    assert!(env.snap_in("other", ["status"]).succeeds().stdout.is_empty());
+    env.snap_in("other", ["verify", "--data"]).succeeds();
+
+    commit(&env, "other", "second\n");
+    let ran = env.snap_in("other", ["push"]).succeeds();
+    let line = ran.stderr.lines().next().unwrap();
+    assert!(line.starts_with("main -> main  ") && line.contains(".."), "{line}");
+
+    let ran = env.snap_in("work", ["pull"]).succeeds();
+    says(&ran, 0, &["main -> main  ", "Received 3 objects", "No file was touched"]);
+    assert_eq!(env.read("work/notes.txt"), "first\n");
+    env.snap_in("work", ["restore", "main", "--overwrite", "-q"]).succeeds();
+    assert_eq!(env.read("work/notes.txt"), "second\n");
+    insta::assert_snapshot!(env.snap_in("work", ["pull"]), @r"
+    exit: 0
+    --- stderr ---
+    main -> main  is at [SHORT ID], nothing is new
+    ");
+    // Where the remote stood is a revision.
+    let log = |rev: &str| env.snap_in("work", ["log", "--oneline", rev]).succeeds().stdout;
+    assert_eq!(log("origin/main"), log("main"));
+    insta::assert_snapshot!(env.snap_in("work", ["remote", "show"]), @r"
+    exit: 0
+    --- stdout ---
+    Remote:   origin
+    Location: file://[ROOT]/there
+    Keys:     from the environment, if any are needed
+    Settings: [ROOT]/work/.snap/config.toml:31
+    Branch:   main at [SHORT ID], as here
+    ");
+    // What is only known of a remote is no change that one takes back.
+    let ran = env.snap_in("work", ["undo"]).succeeds();
+    assert!(ran.stderr.contains("main"), "{}", ran.stderr);
+    env.snap_in("work", ["remote", "remove", "origin"]).succeeds();
+    let ran = env.snap_in("work", ["log", "origin/main"]);
+    says(&ran, 1, &["there is no commit, branch or tag `origin/main`"]);
+}
+
+#[test]
+fn branches_and_tags_go_together_and_can_be_removed() {
+    let env = env();
+    let url = folder(&env, "there");
+    add_origin(&env, "work", &url);
+    env.snap_in("work", ["branch", "-q", "side"]).succeeds();
+    env.snap_in("work", ["tag", "-q", "v1"]).succeeds();
+    let ran = env.snap_in("work", ["--json", "push", "--all", "--tags"]).succeeds();
+    let names: Vec<_> = record(&ran)["refs"].as_array().unwrap().iter().map(|at| at["name"].clone()).collect();
+    assert_eq!(names, ["main", "side", "v1"]);
+    env.snap(["clone", &url, "other", "--ref", "v1", "-q"]).succeeds();
+    assert_eq!(env.snap_in("other", ["tag"]).succeeds().stdout.lines().count(), 1);
+    env.snap_in("other", ["log", "origin/side"]).succeeds();
+
+    insta::assert_snapshot!(env.snap_in("work", ["push", "--delete", "side", "--delete", "v1"]), @r"
+    exit: 0
+    --- stderr ---
+    side  deleted, it was at [SHORT ID]
+    v1  deleted, it was at [SHORT ID]
+    ");
+    let ran = env.snap_in("work", ["push", "--delete", "side"]);
+    says(&ran, 1, &["there is no branch `side` at file://"]);
+    let ran = env.snap_in("work", ["pull", "origin", "side"]);
+    says(&ran, 1, &["there is no branch `side` at file://"]);
+    let ran = env.snap_in("work", ["push", "origin", "nope"]);
+    says(&ran, 1, &["there is no branch `nope`"]);
+    let ran = env.snap_in("work", ["push", "main"]);
+    says(&ran, 1, &["there is no remote `main`", "hint: there is `origin`"]);
+}
+
+#[test]
+fn two_who_push_to_one_branch_lose_nothing() {
+    let env = env();
+    let url = folder(&env, "there");
+    add_origin(&env, "work", &url);
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    env.snap(["clone", "-q", &url, "other"]).succeeds();
+    commit(&env, "work", "mine\n");
+    commit(&env, "other", "yours\n");
+    let both = ["work", "other"].map(|dir| {
+        let mut command = env.command(dir);
+        command.args(["push"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        (dir, command.spawn().unwrap())
+    });
+    let ended = both.map(|(dir, child)| (dir, child.wait_with_output().unwrap()));
+    let lost: Vec<_> = ended.iter().filter(|(_, output)| !output.status.success()).collect();
+    assert_eq!(lost.len(), 1, "{ended:?}");
+    let (dir, output) = lost[0];
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("has commits that are not here") || said.contains("meanwhile"), "{said}");
+    // It is told what to do, and that works.
+    let ran = env.snap_in(dir, ["push"]);
+    says(&ran, 1, &["hint: `snap pull` first, or --force"]);
+    let ran = env.snap_in(dir, ["pull"]);
+    says(&ran, 1, &["have gone different ways", "hint: `snap diff main origin/main`"]);
+    env.snap_in(dir, ["diff", "main", "origin/main"]).succeeds();
+    let ran = env.snap_in(dir, ["push", "--force"]).succeeds();
+    says(&ran, 0, &["main -> main  ", "..., forced".trim_start_matches('.')]);
+    let other = if *dir == "work" { "other" } else { "work" };
+    let ran = env.snap_in(other, ["pull", "--force"]).succeeds();
+    says(&ran, 0, &[", forced"]);
+    assert_eq!(env.snap_in("work", ["log"]).stdout, env.snap_in("other", ["log"]).stdout);
+}
+
+#[test]
+fn requests_are_told_as_they_were_made() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env_of(&server, &proxy.endpoint());
+    add_origin(&env, "work", "s3://bucket/project");
+    let check = |ran: &Ran, most: u64| {
+        let counts = proxy.take_counts();
+        let stats = &record(ran)["stats"];
+        assert_eq!(stats["requests"], counts.total, "{stats} {counts:?}");
+        assert_eq!(stats["requests_by_kind"]["put"], counts.of(Kind::Put), "{stats}");
+        assert_eq!(stats["requests_by_kind"]["get"], counts.of(Kind::Get), "{stats}");
+        assert_eq!(stats["bytes_sent"], counts.sent_bytes, "{stats}");
+        assert!(counts.total <= most, "{counts:?}");
+    };
+    let snap = |dir: &str, args: &[&str]| env.snap_in(dir, [&["--json"], args].concat()).succeeds();
+    let planned = record(&snap("work", &["push", "--dry-run"]));
+    assert_eq!(server.keys(), [""; 0], "a dry run writes nothing");
+    proxy.take_counts();
+    let ran = snap("work", &["push"]);
+    assert_eq!(planned["objects"], record(&ran)["objects"]);
+    assert_eq!(planned["bytes_to_send"], record(&ran)["bytes_sent"]);
+    assert!(planned["cost"].as_f64().unwrap() > 0.0 && planned["currency"] == "USD");
+    check(&ran, 10);
+    check(&snap("work", &["push"]), 2);
+    check(&snap("", &["clone", "s3://bucket/project", "other"]), 10);
+    commit(&env, "work", "second\n");
+    check(&snap("work", &["push"]), 6);
+    check(&snap("other", &["pull"]), 6);
+    // For people there is a table, also of commands that ask nobody.
+    let ran = env.snap_in("other", ["pull", "--stats"]).succeeds();
+    let total = proxy.take_counts().total;
+    assert!(ran.stderr.contains(&format!("\nrequests  {total} (")), "{}", ran.stderr);
+    let ran = env.snap_in("other", ["branch", "--stats"]).succeeds();
+    assert!(ran.stderr.starts_with("requests  0\nsent      0 B\n"), "{}", ran.stderr);
+    let ran = env.snap(["--json", "--stats", "ls", "s3://bucket/project#main"]).succeeds();
+    let last = ran.json().pop().unwrap();
+    assert_eq!((&last["type"], &last["stats"]["requests"]), (&"stats".into(), &proxy.take_counts().total.into()));
+}
+
+#[test]
+fn a_limit_is_kept_to() {
+    let server = S3Server::start(S3Options::default());
+    let env = env_of(&server, &server.endpoint());
+    let bytes = noise(7, 150_000);
+    env.write("work/noise", &bytes);
+    env.snap_in("work", ["commit", "-qm", "noise"]).succeeds();
+    add_origin(&env, "work", "s3://bucket/project");
+    let start = Instant::now();
+    // What follows a pack has to wait until its bytes are paid for.
+    env.snap_in("work", ["push", "-q", "--limit-upload", "100K"]).succeeds();
+    assert!(start.elapsed().as_millis() >= 1000, "{:?}", start.elapsed());
+    for bad in ["0", "fast", "-1"] {
+        assert_eq!(env.snap_in("work", ["push", "--limit-upload", bad]).code, Some(2));
+    }
+    env.snap_in("work", ["config", "set", "transfer.limit_upload", "quick"]).succeeds();
+    let ran = env.snap_in("work", ["push"]);
+    says(&ran, 2, &["transfer.limit_upload", "a rate such as 500K or 2M"]);
+}
+
+#[test]
+fn a_clone_goes_only_where_there_is_nothing() {
+    let env = env();
+    let url = folder(&env, "there");
+    let ran = env.snap(["clone", &url, "other"]);
+    says(&ran, 1, &["there is no store at file://", "hint: `snap push` makes one"]);
+    assert!(!env.path("other").exists());
+    add_origin(&env, "work", &url);
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    let ran = env.snap(["clone", &url, "work"]);
+    says(&ran, 1, &["work is not an empty folder"]);
+    let ran = env.snap(["clone", &url, "other", "--ref", "nope"]);
+    says(&ran, 1, &["there is no branch `nope`"]);
+    assert!(!env.path("other").exists());
+    fs_err::create_dir(env.path("empty")).unwrap();
+    env.snap(["clone", "-q", &url, "empty", "--no-restore"]).succeeds();
+    assert_eq!(fs_err::read_dir(env.path("empty")).unwrap().count(), 1);
+    // Named as the location is.
+    fs_err::create_dir(env.path("below")).unwrap();
+    env.snap_in("below", ["clone", "-q", &url]).succeeds();
+    assert_eq!(env.read("below/there/notes.txt"), "first\n");
+}
+
+#[test]
+fn a_part_is_cloned_and_the_rest_comes_when_it_is_needed() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env_of(&server, &proxy.endpoint());
+    let bytes = noise(3, 2_000_000);
+    env.write("work/large", &bytes);
+    env.snap_in("work", ["commit", "-qm", "large"]).succeeds();
+    add_origin(&env, "work", "s3://bucket/p");
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    proxy.take_counts();
+    env.snap(["clone", "-q", "s3://bucket/p", "part", "--path", "sub", "--no-restore"]).succeeds();
+    assert!(proxy.take_counts().received_bytes < 1_000_000);
+    assert_eq!(env.snap_in("part", ["cat", "latest:sub/more.txt"]).succeeds().stdout, "more\n");
+    assert_eq!(proxy.take_counts().total, 0);
+    // What is absent comes on the way,
+    env.snap_in("part", ["restore", "latest:large", "here", "-q"]).succeeds();
+    assert_eq!(fs_err::read(env.path("part/here/large")).unwrap(), bytes);
+    assert!(proxy.take_counts().total > 0);
+    // or all at once.
+    env.snap(["clone", "-q", "s3://bucket/p", "again", "--depth", "1", "--path", "sub", "--no-restore"])
+        .succeeds();
+    env.snap_in("again", ["fetch", "latest:large"]).succeeds();
+    let ran = env.snap_in("again", ["fetch"]).succeeds();
+    assert!(!ran.stderr.contains("elsewhere"), "{}", ran.stderr);
+    let ran = env.snap_in("again", ["fetch"]).succeeds();
+    says(&ran, 0, &["Nothing to fetch: it is all here"]);
+    proxy.take_counts();
+    env.snap_in("again", ["verify", "--data"]).succeeds();
+    env.snap_in("again", ["restore", "latest:large", "here", "-q"]).succeeds();
+    assert_eq!(proxy.take_counts().total, 0);
+}

@@ -1,0 +1,250 @@
+//! Packs elsewhere read by threads: what is asked for, how much is held, and
+//! that nobody waits for ever.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use snap_core::{
+    base::{id::PackId, kind::ErrorKind},
+    store::Distant,
+};
+use snap_remote::{
+    distant::{RemotePacks, Waiting},
+    ranges::{Fetch, Link, Options, Planner, Wanted},
+    service::{
+        Conditions, Listed, Object, Service, ServiceError, Version, When,
+        client::{Client, Policy},
+        traffic::Traffic,
+    },
+    store::RemoteStore,
+};
+use tokio::{runtime::Runtime, time::Instant};
+
+use super::ranges::{broken, bytes_at};
+
+/// Objects whose bytes follow from their places.
+#[derive(Debug, Default)]
+struct Endless {
+    latency: Duration,
+    /// Nothing is answered while this is set.
+    silent: AtomicBool,
+    fails: AtomicU64,
+    requests: Mutex<Vec<Range<u64>>>,
+    under_way: AtomicU64,
+    /// Bytes that were answered.
+    answered: AtomicU64,
+}
+
+impl Service for Endless {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        Box::pin(async move {
+            let range = range.unwrap_or(0..0);
+            self.requests.lock().unwrap().push(range.clone());
+            self.under_way.fetch_add(1, Ordering::Relaxed);
+            if self.silent.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(self.latency).await;
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            let fails = |left: u64| left.checked_sub(1);
+            if self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+                return Err(ServiceError {
+                    what: snap_remote::service::What::Denied,
+                    ..broken(key)
+                });
+            }
+            self.answered.fetch_add(range.end - range.start, Ordering::Relaxed);
+            Ok(Object { bytes: bytes_at("", &range), version: None })
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        _: &'a str,
+        _: Bytes,
+        _: When,
+    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn list<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn length<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn remove<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions { absent: false, unchanged: false }
+    }
+}
+
+struct Here {
+    runtime: Runtime,
+    service: Arc<Endless>,
+    packs: RemotePacks,
+    stopped: Arc<AtomicBool>,
+    _cache: tempfile::TempDir,
+}
+
+fn here(service: Endless) -> Here {
+    let runtime = Runtime::new().unwrap();
+    let service = Arc::new(service);
+    let client = Client::new(Arc::clone(&service) as _, Policy::default(), Arc::default());
+    let cache = tempfile::tempdir().unwrap();
+    let remote = RemoteStore::new(client, "test://endless".to_owned(), cache.path()).unwrap();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    let stop = Arc::new(move || flag.load(Ordering::Relaxed));
+    let packs = RemotePacks::new(&remote, Waiting { runtime: runtime.handle().clone(), stop });
+    Here { runtime, service, packs, stopped, _cache: cache }
+}
+
+fn pack() -> PackId {
+    PackId::from_bytes([5; 32])
+}
+
+const FRAME: u64 = 1 << 20;
+
+fn frame(number: u64) -> Range<u64> {
+    number * FRAME..(number + 1) * FRAME
+}
+
+fn announced(count: u64) -> Vec<(PackId, Range<u64>)> {
+    (0..count).map(|number| (pack(), frame(number))).collect()
+}
+
+#[test]
+fn many_threads_read_what_was_announced_and_each_byte_comes_once() {
+    let here = here(Endless::default());
+    here.packs.will_need(&announced(120));
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= 120 {
+                        return;
+                    }
+                    let bytes = here.packs.read(pack(), frame(number)).unwrap();
+                    assert!(bytes == bytes_at("", &frame(number)));
+                }
+            });
+        }
+    });
+    let mut requests = here.service.requests.lock().unwrap().clone();
+    requests.sort_by_key(|range| range.start);
+    assert!(requests.windows(2).all(|pair| pair[0].end <= pair[1].start), "{requests:?}");
+    assert!(requests.len() <= 30, "{}", requests.len());
+}
+
+#[test]
+fn all_who_want_one_range_share_one_request() {
+    let here = here(Endless { latency: Duration::from_millis(100), ..Endless::default() });
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| here.packs.read(pack(), frame(3)).unwrap());
+        }
+    });
+    assert_eq!(here.service.requests.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn no_more_is_held_than_may_be_until_it_is_taken() {
+    let here = here(Endless::default());
+    here.packs.will_need(&announced(400));
+    // The first of them is there once all that may be under way was asked for.
+    here.packs.read(pack(), frame(0)).unwrap();
+    let asked = || -> u64 {
+        here.service.requests.lock().unwrap().iter().map(|range| range.end - range.start).sum()
+    };
+    assert!(asked() <= 64 << 20, "{}", asked());
+    // What was announced last is there for who waits for it, all the same.
+    let bytes = here.packs.read(pack(), frame(399)).unwrap();
+    assert!(bytes == bytes_at("", &frame(399)));
+    for number in 1..399 {
+        let bytes = here.packs.read(pack(), frame(number)).unwrap();
+        assert!(bytes == bytes_at("", &frame(number)));
+        assert!(asked() <= (number + 66) << 20);
+    }
+    assert_eq!(asked(), 400 << 20);
+}
+
+#[test]
+fn a_part_that_failed_is_asked_for_again_alone() {
+    let here = here(Endless { fails: AtomicU64::new(1), ..Endless::default() });
+    let error = here.packs.read(pack(), frame(0)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(&pack().to_string()) && text.contains("test://endless"), "{text}");
+    assert_eq!(here.packs.read(pack(), frame(0)).unwrap().len() as u64, FRAME);
+    assert_eq!(here.service.requests.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn who_waits_gives_up_when_told_to_stop() {
+    let here = here(Endless { silent: AtomicBool::new(true), ..Endless::default() });
+    here.packs.will_need(&announced(4));
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..6)
+            .map(|number| {
+                scope.spawn({
+                    let packs = &here.packs;
+                    move || packs.read(pack(), frame(number)).unwrap_err().kind
+                })
+            })
+            .collect();
+        here.stopped.store(true, Ordering::Relaxed);
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap(), ErrorKind::Interrupted);
+        }
+    });
+}
+
+#[test]
+fn who_waits_is_told_when_the_runtime_ends() {
+    let Here { runtime, packs, .. } =
+        here(Endless { silent: AtomicBool::new(true), ..Endless::default() });
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| packs.read(pack(), frame(0)));
+        runtime.shutdown_background();
+        assert_eq!(waiting.join().unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_hundred_scattered_ranges_take_four_round_trips_with_a_client_as_it_is() {
+    let latency = Duration::from_millis(100);
+    let service = Arc::new(Endless { latency, ..Endless::default() });
+    let traffic: Arc<Traffic> = Arc::default();
+    let client = Client::new(Arc::clone(&service) as _, Policy::default(), traffic);
+    let fetch: Arc<dyn Fetch> = Arc::new(client);
+    let planner = Planner::new(fetch, Arc::<Link>::default(), Options::default());
+    let wanted = |number: u64| Wanted {
+        key: "a".into(),
+        range: number * (2 << 20)..number * (2 << 20) + 10_000,
+    };
+    let begin = Instant::now();
+    let all = planner.start((0..500).map(wanted).collect()).all().await.unwrap();
+    assert_eq!(all.len(), 500);
+    assert!(begin.elapsed() <= 4 * latency, "{:?}", begin.elapsed());
+    assert!(service.answered.load(Ordering::Relaxed) <= 500 * 15_000);
+}

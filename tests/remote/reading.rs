@@ -1,0 +1,190 @@
+//! A store elsewhere read without a copy of it.
+
+use std::sync::Arc;
+
+use snap_core::{
+    base::{id::BlobId, observe::Silent},
+    format::tree::{Entry, Kind},
+    ops::cat,
+    repo::{
+        path::{Found, resolve_path},
+        spec::{Resolved, Revisions, SpecError},
+    },
+};
+use snap_nettest::{Proxy, S3Options, S3Server};
+use snap_remote::{
+    distant::Waiting,
+    ranges::ContentOptions,
+    reading::{Reading, Which},
+    service::traffic::Traffic,
+    store::{RemoteError, RemoteStore},
+};
+use snap_testkit::{bytes::Corpus, rng::Rng};
+
+use super::transfer::{MakeService, Place, bucket, with_each_service};
+
+const LARGE: usize = 9 << 20;
+
+fn read(place: &Place, remote: RemoteStore, specs: &[&str]) -> Result<Reading, RemoteError> {
+    let specs: Vec<&[u8]> = specs.iter().map(|spec| spec.as_bytes()).collect();
+    Reading::open(remote, Which::Of(&specs), &Waiting::patiently(place.runtime.handle()))
+}
+
+fn resolve(reading: &Reading, spec: &str) -> Result<Resolved, SpecError> {
+    Revisions::new(reading.repo(), &|_| None).resolve(spec.as_bytes())
+}
+
+fn content_id(reading: &Reading, spec: &str) -> BlobId {
+    let resolved = resolve(reading, spec).unwrap();
+    let path = resolved.path.unwrap();
+    let store = reading.repo().store();
+    match resolve_path(store, resolved.commit.tree, &path).unwrap() {
+        Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn content(reading: &Reading, spec: &str) -> Vec<u8> {
+    let id = content_id(reading, spec);
+    let mut bytes = Vec::new();
+    cat::run(reading.repo().store(), &id, &mut bytes, &Silent).unwrap();
+    bytes
+}
+
+fn contract(service: &MakeService<'_>) {
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    for number in 0..200 {
+        here.write(&format!("{}/{number}", number % 7), &format!("content {number}"));
+    }
+    let large = Corpus::Random.make(LARGE);
+    here.write_bytes("large", &large);
+    let first = here.commit();
+    here.write("3/3", "another content");
+    let second = here.commit();
+    let remote = || here.remote(service(&traffic), Arc::clone(&traffic));
+    here.push(&mut remote(), second).unwrap();
+
+    let there = Place::new();
+    let remote = || there.remote(service(&traffic), Arc::clone(&traffic));
+    let start = &first.to_string()[..10];
+    let old = format!("{start}:3/3");
+    let specs = ["main:3/3", "main~1:3/3", "HEAD:large", "latest^", &old];
+    for _ in 0..2 {
+        let reading = read(&there, remote(), &specs).unwrap();
+        assert_eq!(content(&reading, "main:3/3"), b"another content");
+        assert_eq!(content(&reading, "main~1:3/3"), b"content 3");
+        assert_eq!(content(&reading, &old), b"content 3");
+        assert!(content(&reading, "HEAD:large") == large);
+        assert_eq!(resolve(&reading, "latest^").unwrap().id, first);
+    }
+    let reading = read(&there, remote(), &["mian:3/3"]).unwrap();
+    let error = resolve(&reading, "mian:3/3").unwrap_err();
+    assert!(matches!(error, SpecError::Unknown { ref close, .. } if close == &["main"]), "{error}");
+
+    // A ref is asked for each time; what it stands on is learnt.
+    here.write("3/3", "a third content");
+    let third = here.commit();
+    here.push(&mut here.remote(service(&traffic), Arc::clone(&traffic)), third).unwrap();
+    let reading = read(&there, remote(), &["main:3/3"]).unwrap();
+    assert_eq!(content(&reading, "main:3/3"), b"a third content");
+    let all = Waiting::patiently(there.runtime.handle());
+    let reading = Reading::open(remote(), Which::All, &all).unwrap();
+    assert_eq!(resolve(&reading, "HEAD").unwrap().id, third);
+}
+
+#[test]
+fn revisions_elsewhere_are_read_over_each_service() {
+    with_each_service("reading", &contract);
+}
+
+#[test]
+fn where_there_is_no_store_it_is_said() {
+    with_each_service("reading_nothing", &|service| {
+        let there = Place::new();
+        let traffic = Arc::new(Traffic::default());
+        let remote = there.remote(service(&traffic), traffic);
+        let error = read(&there, remote, &["main:x"]).unwrap_err();
+        assert!(matches!(error, RemoteError::NoStore { .. }), "{error}");
+        assert!(error.to_string().contains("test://place"), "{error}");
+    });
+}
+
+#[test]
+fn one_small_file_takes_six_requests_and_then_two() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    for number in 0..3000 {
+        here.write(&format!("{}/{number}", number % 50), &format!("content {number}"));
+    }
+    let first = here.commit();
+    let service = || bucket(&proxy.endpoint(), &server, &traffic);
+    here.push(&mut here.remote(service(), Arc::clone(&traffic)), first).unwrap();
+    proxy.take_counts();
+
+    let there = Place::new();
+    let mut seen = Vec::new();
+    for path in ["7/7", "7/7", "8/8"] {
+        let remote = there.remote(service(), Arc::clone(&traffic));
+        let spec = format!("main:{path}");
+        let reading = read(&there, remote, &[&spec]).unwrap();
+        assert_eq!(content(&reading, &spec), format!("content {}", &path[2..]).into_bytes());
+        drop(reading);
+        seen.push(proxy.take_counts().total);
+    }
+    assert!(seen[0] <= 6 && seen[1] <= 2 && seen[2] <= 2, "{seen:?}");
+}
+
+#[test]
+fn ranges_of_a_large_file_are_read_and_checked() {
+    let server = S3Server::start(S3Options::default());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    let large = Corpus::Source.make(LARGE);
+    let random = Corpus::Random.make(LARGE);
+    here.write_bytes("source", &large);
+    here.write_bytes("random", &random);
+    here.write("small", "a few bytes");
+    let first = here.commit();
+    let service = || bucket(&server.endpoint(), &server, &traffic);
+    here.push(&mut here.remote(service(), Arc::clone(&traffic)), first).unwrap();
+    let there = Place::new();
+    let specs = ["main:source", "main:random", "main:small"];
+    let reading = read(&there, there.remote(service(), Arc::clone(&traffic)), &specs).unwrap();
+    let small: &[u8] = b"a few bytes";
+    for (spec, wanted) in specs.into_iter().zip([&large[..], &random[..], small]) {
+        let id = content_id(&reading, spec);
+        let content = reading.open_file(&id, ContentOptions::default()).unwrap();
+        assert_eq!(content.len(), wanted.len() as u64);
+        let mut rng = Rng::new(7);
+        let ranges: Vec<_> = (0..100)
+            .map(|_| {
+                let start = rng.below(wanted.len() as u64);
+                start..(start + 5000).min(wanted.len() as u64)
+            })
+            .collect();
+        let fetched = here.runtime.block_on(async { content.fetch(&ranges).await }).unwrap();
+        for (range, bytes) in ranges.iter().zip(fetched) {
+            assert!(bytes == wanted[range.start as usize..range.end as usize]);
+        }
+        let whole = here.runtime.block_on(async { content.read_at(0, u64::MAX).await }).unwrap();
+        assert!(whole == wanted);
+    }
+    // No part comes twice, besides those that no longer were kept.
+    drop(reading);
+    let pack = server.keys().into_iter().find(|key| key.contains("objects/")).unwrap();
+    server.damage(&pack, |bytes| {
+        for at in (0..bytes.len() / 2).step_by(1000) {
+            bytes[at + 500] ^= 1;
+        }
+    });
+    let other = Place::new();
+    let reading = read(&other, other.remote(service(), Arc::clone(&traffic)), &specs).unwrap();
+    let id = content_id(&reading, "main:random");
+    let content = reading.open_file(&id, ContentOptions::default()).unwrap();
+    let read = other.runtime.block_on(async { content.read_at(0, u64::MAX).await });
+    let error = read.unwrap_err();
+    assert!(matches!(error, snap_remote::ranges::ReadError::Content(_)), "{error}");
+}
