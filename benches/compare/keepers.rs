@@ -34,7 +34,8 @@ pub(crate) trait Keeper {
     fn first(&self) -> Call;
     /// Saves it once more.
     fn again(&self) -> Call;
-    /// Forgets what is known here of the bucket, for who reads from it.
+    /// Forgets what is known here of the bucket by who reads from it; who saves
+    /// knows it still.
     fn forget(&self) -> Result<()>;
     /// Writes what was saved last into `into`, an empty folder.
     fn restore(&self, into: &Path) -> Call;
@@ -149,6 +150,7 @@ impl<'b> SnapKeeper<'b> {
     }
 }
 
+/// Folder for what is known of the bucket without a store.
 const CACHE: &str = "cache";
 
 /// Commits without a word.
@@ -231,6 +233,7 @@ fn record_of(printed: &[u8]) -> Option<(&[u8], u64)> {
 struct Restic<'b>(At<'b>);
 
 impl Restic<'_> {
+    /// With the cache of who writes; who reads has another one.
     fn shell(&self, line: &str) -> Call {
         let At { bucket, data, home, .. } = &self.0;
         Call::shell(line)
@@ -238,7 +241,11 @@ impl Restic<'_> {
             .vars(bucket.environment())
             .var("RESTIC_PASSWORD", "compare")
             .var("RESTIC_REPOSITORY", format!("s3:{}/{}", bucket.endpoint(), self.0.prefix()))
-            .var("RESTIC_CACHE_DIR", home.join(CACHE))
+            .var("RESTIC_CACHE_DIR", home.join("cache of the writer"))
+    }
+
+    fn read(&self, line: &str) -> Call {
+        self.shell(line).var("RESTIC_CACHE_DIR", self.0.home.join(CACHE))
     }
 }
 
@@ -259,10 +266,10 @@ impl Keeper for Restic<'_> {
         remove(&self.0.home.join(CACHE))
     }
     fn restore(&self, into: &Path) -> Call {
-        self.shell(r#"restic -q restore latest --target "$1""#).arg(into)
+        self.read(r#"restic -q restore latest --target "$1""#).arg(into)
     }
     fn cat(&self, path: &Path, into: &Path) -> Call {
-        self.shell(r#"restic -q dump latest "/$1""#).arg(path).into_file(into)
+        self.read(r#"restic -q dump latest "/$1""#).arg(path).into_file(into)
     }
     fn keeps(&self) -> Options {
         Options { root: false, sparse: false, ..Options::default() }

@@ -1,6 +1,6 @@
 //! `snap remote`: names for places elsewhere, and trying what can be done there.
 
-use snap_nettest::{Denied, DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_nettest::{DavOptions, DavServer, Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
 
 use crate::env::{Ran, TestEnv};
 
@@ -135,7 +135,9 @@ fn what_cannot_be_a_remote_is_refused() {
     let set = ["config", "set", "remote.a.url", "webdavs://ada:geheim@host/x"];
     let ran = env.snap_in("work", set);
     says(&ran, 2, &["has a password in it"]);
-    assert!(!ran.stderr.contains("geheim") && !env.read("work/.snap/config.toml").contains("geheim"));
+    assert!(
+        !ran.stderr.contains("geheim") && !env.read("work/.snap/config.toml").contains("geheim")
+    );
     let ran = env.snap_in("work", ["config", "set", "remote.a.secret_key", "geheim"]);
     says(&ran, 2, &["hint: keys are no settings: `remote.NAME.credentials_file`"]);
     assert!(!ran.stderr.contains("geheim"));
@@ -183,7 +185,17 @@ fn a_folder_can_be_checked_and_is_left_as_it_was() {
     let words: Vec<_> = ran.stdout.lines().map(|line| line.split("  ").next().unwrap()).collect();
     assert_eq!(
         words,
-        ["list", "read", "write", "read back", "if absent", "if unchanged", "remove", "round trip", "store"]
+        [
+            "list",
+            "read",
+            "write",
+            "read back",
+            "if absent",
+            "if unchanged",
+            "remove",
+            "round trip",
+            "store"
+        ]
     );
     assert!(ran.stdout.ends_with("none yet; `snap push` makes one\n"), "{}", ran.stdout);
     let left = fs_err::read_dir(env.path("there/tmp")).map_or(0, Iterator::count);

@@ -59,7 +59,8 @@ fn keys_come_from_a_command() {
     let server = server();
     let env = env_with(&server);
     let key = "remote.origin.credentials_command";
-    let json = format!("{{\"Version\":1,\"AccessKeyId\":\"ada\",\"SecretAccessKey\":\"{SECRET}\"}}");
+    let json =
+        format!("{{\"Version\":1,\"AccessKeyId\":\"ada\",\"SecretAccessKey\":\"{SECRET}\"}}");
     for command in [
         format!("printf 'name = ada\\nsecret = {SECRET}\\n'"),
         format!("printf '%s\\n' '{SECRET}' 'user: ada'"),
@@ -103,8 +104,7 @@ fn variables_win_and_wrong_keys_are_told_without_them() {
 
 #[test]
 fn a_share_asks_for_name_and_password() {
-    let server =
-        DavServer::start(DavOptions { user: Some(("ada".to_owned(), SECRET.to_owned())) });
+    let server = DavServer::start(DavOptions { user: Some(("ada".to_owned(), SECRET.to_owned())) });
     let mut env = env();
     let url = format!("{}/snap", server.endpoint().replacen("http", "webdav", 1));
     env.snap_in("work", ["remote", "add", "origin", &url, "--option=username=ada"]).succeeds();

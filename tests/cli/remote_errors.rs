@@ -101,7 +101,8 @@ fn interrupted_both_sides_stay_whole() {
     let Bucket { proxy, env, .. } = bucket();
     proxy.add(Rule::new(Fault::Stall).kind(Kind::Put).path("objects/"));
     let mut command = env.command("work");
-    let mut child = command.arg("push").stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.arg("push").stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while proxy.counts().of(Kind::Put) == 0 && start.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(20));

@@ -99,7 +99,8 @@ fn branches_and_tags_go_together_and_can_be_removed() {
     env.snap_in("work", ["branch", "-q", "side"]).succeeds();
     env.snap_in("work", ["tag", "-q", "v1"]).succeeds();
     let ran = env.snap_in("work", ["--json", "push", "--all", "--tags"]).succeeds();
-    let names: Vec<_> = record(&ran)["refs"].as_array().unwrap().iter().map(|at| at["name"].clone()).collect();
+    let names: Vec<_> =
+        record(&ran)["refs"].as_array().unwrap().iter().map(|at| at["name"].clone()).collect();
     assert_eq!(names, ["main", "side", "v1"]);
     env.snap(["clone", &url, "other", "--ref", "v1", "-q"]).succeeds();
     assert_eq!(env.snap_in("other", ["tag"]).succeeds().stdout.lines().count(), 1);
@@ -192,7 +193,10 @@ fn requests_are_told_as_they_were_made() {
     assert!(ran.stderr.starts_with("requests  0\nsent      0 B\n"), "{}", ran.stderr);
     let ran = env.snap(["--json", "--stats", "ls", "s3://bucket/project#main"]).succeeds();
     let last = ran.json().pop().unwrap();
-    assert_eq!((&last["type"], &last["stats"]["requests"]), (&"stats".into(), &proxy.take_counts().total.into()));
+    assert_eq!(
+        (&last["type"], &last["stats"]["requests"]),
+        (&"stats".into(), &proxy.take_counts().total.into())
+    );
 }
 
 #[test]
@@ -258,8 +262,18 @@ fn a_part_is_cloned_and_the_rest_comes_when_it_is_needed() {
     assert_eq!(fs_err::read(env.path("part/here/large")).unwrap(), bytes);
     assert!(proxy.take_counts().total > 0);
     // or all at once.
-    env.snap(["clone", "-q", "s3://bucket/p", "again", "--depth", "1", "--path", "sub", "--no-restore"])
-        .succeeds();
+    env.snap([
+        "clone",
+        "-q",
+        "s3://bucket/p",
+        "again",
+        "--depth",
+        "1",
+        "--path",
+        "sub",
+        "--no-restore",
+    ])
+    .succeeds();
     env.snap_in("again", ["fetch", "latest:large"]).succeeds();
     let ran = env.snap_in("again", ["fetch"]).succeeds();
     assert!(!ran.stderr.contains("elsewhere"), "{}", ran.stderr);

@@ -95,8 +95,7 @@ fn table() -> Result<Vec<u8>> {
     let schema = parse_message_type(&format!("message table {{ {columns} }}"))?;
     let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
     let mut bytes = Vec::new();
-    let mut writer =
-        SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
     for group in 0..GROUPS {
         let mut row_group = writer.next_row_group()?;
         let mut first = group * ROWS;

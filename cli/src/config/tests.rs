@@ -62,6 +62,7 @@ fn the_options_of_remotes_are_those_of_locations() {
 
     let settings = KEYS.iter().filter_map(|key| key.name.strip_prefix("remote.*."));
     let settings: BTreeSet<&str> = settings.filter(|part| super::remote::is_option(part)).collect();
-    let options = snap_remote::location::Scheme::ALL.iter().flat_map(|(scheme, _)| scheme.options());
+    let options =
+        snap_remote::location::Scheme::ALL.iter().flat_map(|(scheme, _)| scheme.options());
     assert_eq!(settings, options.map(|(name, _)| *name).collect());
 }

@@ -98,7 +98,10 @@ pub struct Client {
 }
 
 /// Bytes that take room until the last copy of them is gone.
-struct Held(Vec<u8>, #[expect(dead_code, reason = "it counts while it lives")] OwnedSemaphorePermit);
+struct Held(
+    Vec<u8>,
+    #[expect(dead_code, reason = "it counts while it lives")] OwnedSemaphorePermit,
+);
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {

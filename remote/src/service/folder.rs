@@ -206,9 +206,7 @@ impl Service for Folder {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         let path = path.to_owned();
-        self.run(("write", Kind::Put), key, move |folder, key| {
-            folder.copy_now(key, &path, length)
-        })
+        self.run(("write", Kind::Put), key, move |folder, key| folder.copy_now(key, &path, length))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {

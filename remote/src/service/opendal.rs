@@ -232,7 +232,8 @@ impl Service for Bucket {
                 return self.stream_file(key, path, length).await;
             }
             self.count(Kind::Put, length as usize, 0);
-            let write = with_file((path.to_owned(), length), self.operator.write(key, Bytes::new()));
+            let write =
+                with_file((path.to_owned(), length), self.operator.write(key, Bytes::new()));
             let (result, reply) = Reply::of(write).await;
             result.map(drop).map_err(|error| told("write", key, &error, reply))
         })
@@ -343,7 +344,10 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
         Some(_) => String::new(),
         None => plain(error),
     };
-    ServiceError { retry_after: reply.retry_after, ..ServiceError::new(operation, key, what, message) }
+    ServiceError {
+        retry_after: reply.retry_after,
+        ..ServiceError::new(operation, key, what, message)
+    }
 }
 
 /// What OpenDAL says, without the parts for developers, and the first cause.

@@ -61,7 +61,8 @@ impl Reply {
     }
 
     fn note(self) {
-        let _ = REPLY.try_with(|reply| *reply.lock().unwrap_or_else(PoisonError::into_inner) = self);
+        let _ =
+            REPLY.try_with(|reply| *reply.lock().unwrap_or_else(PoisonError::into_inner) = self);
     }
 
     fn is_bad(self) -> bool {
@@ -75,10 +76,7 @@ fn read(reply: &Mutex<Reply>) -> Reply {
 
 /// Sends the file in place of the body of what `attempt` writes, which must be
 /// of one request and not signed.
-pub(super) async fn with_file<T>(
-    file: (PathBuf, u64),
-    attempt: impl Future<Output = T>,
-) -> T {
+pub(super) async fn with_file<T>(file: (PathBuf, u64), attempt: impl Future<Output = T>) -> T {
     FILE.scope(file, attempt).await
 }
 
