@@ -272,3 +272,96 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn key(number: u64) -> Key {
+        Key { pack: PackId::from_bytes([1; 32]), start: number * MIB, end: (number + 1) * MIB }
+    }
+
+    fn held(announced: u64) -> Held {
+        let mut held = Held::new(16 * MIB);
+        (0..announced).for_each(|number| held.announce(key(number)));
+        held
+    }
+
+    fn come(held: &mut Held, keys: &[Key]) {
+        keys.iter().for_each(|key| held.arrive(*key, Ok(Arc::new(vec![0; MIB as usize]))));
+    }
+
+    fn is_here(look: &Look) -> bool {
+        matches!(look, Look::Here(_))
+    }
+
+    #[test]
+    fn more_is_asked_for_when_there_is_room_for_a_long_request() {
+        let mut held = held(40);
+        let first = held.next_batch();
+        assert_eq!(first.len(), 16);
+        assert!(held.next_batch().is_empty());
+        come(&mut held, &first);
+        for (at, key) in first.iter().enumerate() {
+            let batch = held.next_batch();
+            assert_eq!(batch.is_empty(), at != 8, "{at}");
+            assert!(is_here(&held.look(*key, false)));
+        }
+        assert!(held.has_queued());
+    }
+
+    #[test]
+    fn what_is_too_long_goes_alone() {
+        let mut held = Held::new(MIB);
+        let long = Key { pack: PackId::from_bytes([1; 32]), start: 0, end: 30 * MIB };
+        held.announce(long);
+        held.announce(key(50));
+        assert_eq!(held.next_batch(), [long]);
+        assert!(held.next_batch().is_empty());
+    }
+
+    #[test]
+    fn what_nobody_reads_makes_room_for_what_somebody_does() {
+        let mut held = held(60);
+        let first = held.next_batch();
+        come(&mut held, &first);
+        assert!(held.next_batch().is_empty());
+        for number in 30..30 + u64::from(OUT_OF_TURN) {
+            assert!(matches!(held.look(key(number), false), Look::Start));
+        }
+        assert!(!held.next_batch().is_empty());
+        // Should it be wanted after all, it is asked for again.
+        assert!(matches!(held.look(key(0), false), Look::Start));
+    }
+
+    #[test]
+    fn an_error_is_told_to_those_who_waited_and_then_forgotten() {
+        let mut held = held(1);
+        held.next_batch();
+        assert!(matches!(held.look(key(0), false), Look::UnderWay));
+        assert!(matches!(held.look(key(0), false), Look::UnderWay));
+        held.arrive(key(0), Err(ReadError::Stopped));
+        assert!(matches!(held.look(key(0), true), Look::Failed(_)));
+        assert!(matches!(held.look(key(0), true), Look::Failed(_)));
+        assert!(matches!(held.look(key(0), false), Look::Start));
+        held.arrive(key(0), Err(ReadError::Stopped));
+        held.wait_no_more(key(0));
+        assert!(held.slots.is_empty());
+        assert_eq!(held.held_bytes, 0);
+    }
+
+    #[test]
+    fn what_was_taken_stays_for_a_while() {
+        let mut held = held(16);
+        let batch = held.next_batch();
+        come(&mut held, &batch);
+        for key in &batch {
+            assert!(is_here(&held.look(*key, false)));
+            assert!(is_here(&held.look(*key, false)));
+        }
+        assert!(matches!(held.look(batch[0], false), Look::Start));
+        assert!(held.spent_bytes <= SPENT_BYTES);
+    }
+}

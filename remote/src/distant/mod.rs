@@ -165,7 +165,8 @@ impl Distant for RemotePacks {
         for (pack, range) in ranges {
             held.announce(Key { pack: *pack, start: range.start, end: range.end });
         }
-        self.shared.start_what_fits(&mut held);
+        drop(held);
+        self.shared.start_what_fits();
     }
 
     fn keeps_contents(&self) -> bool {
@@ -190,15 +191,20 @@ impl Shared {
             }
             match held.look(key, waits) {
                 Look::Here(bytes) => {
-                    self.start_what_fits(&mut held);
                     drop(held);
+                    self.start_what_fits();
                     return Ok(bytes.to_vec());
                 }
                 Look::Failed(error) => return Err(self.told(key, error).into()),
-                Look::Start => self.start(vec![key]),
-                Look::UnderWay => {}
+                Look::Start => {
+                    drop(held);
+                    self.start(vec![key]);
+                    held = self.lock();
+                    waits = true;
+                    continue;
+                }
+                Look::UnderWay => waits = true,
             }
-            waits = true;
             let woken = self.changed.wait_timeout(held, LOOK_EVERY);
             held = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -209,14 +215,16 @@ impl Shared {
         RemoteError::Range { key: key.object(), range: key.start..key.end, location, source }
     }
 
-    fn start_what_fits(self: &Arc<Self>, held: &mut Held) {
-        let batch = held.next_batch();
+    fn start_what_fits(self: &Arc<Self>) {
+        let batch = self.lock().next_batch();
         if !batch.is_empty() {
             self.start(batch);
         }
     }
 
-    /// Sends the requests for ranges, which are held from now on.
+    /// Sends the requests for ranges that are under way from now on. Not to be
+    /// called by who has the lock: a runtime that has ended drops what it is
+    /// given at once.
     fn start(self: &Arc<Self>, batch: Vec<Key>) {
         let wanted = batch.iter().map(|key| Wanted {
             key: format!("{OBJECTS}{}", key.pack).into(),
@@ -241,10 +249,9 @@ impl Shared {
         if result.is_ok() {
             self.client.traffic().needed(key.bytes());
         }
-        let mut held = self.lock();
-        held.arrive(key, result);
-        self.start_what_fits(&mut held);
+        self.lock().arrive(key, result);
         self.changed.notify_all();
+        self.start_what_fits();
     }
 }
 
@@ -270,8 +277,7 @@ impl Drop for Arrivals {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         for key in self.left.drain(..).filter(|key| *key != Key::NONE) {
-            let mut held = shared.lock();
-            held.arrive(key, Err(ReadError::Stopped));
+            shared.lock().arrive(key, Err(ReadError::Stopped));
             shared.changed.notify_all();
         }
     }

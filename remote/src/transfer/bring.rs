@@ -6,7 +6,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 use snap_core::{
     base::{id::PackId, observe::Observer},
     format::pack::{self, Frame},
-    store::{Store, StoreError},
+    store::{DistantError, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -129,6 +129,15 @@ impl Origin {
 
     /// An error that blames a pack there, if it is one that does.
     pub(super) fn damaged(&self, error: StoreError) -> RemoteError {
+        let error = match error {
+            StoreError::Distant { pack, source: DistantError { kind, source } } => match source
+                .downcast::<RemoteError>(
+            ) {
+                Ok(told) => return *told,
+                Err(source) => StoreError::Distant { pack, source: DistantError { kind, source } },
+            },
+            error => error,
+        };
         let garbled = match &error {
             StoreError::Garbled { pack, .. } | StoreError::Absent { pack, .. } => Some(*pack),
             _ => None,
