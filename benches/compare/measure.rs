@@ -15,6 +15,22 @@ use std::{
 
 use crate::{Result, table::Unit};
 
+/// Variables that would lead a tool elsewhere.
+const ELSEWHERE: [&str; 12] = [
+    "SNAP_STORE",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "BORG_REPO",
+    "RESTIC_REPOSITORY",
+    "RCLONE_CONFIG",
+    "AWS_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_CA_BUNDLE",
+    "HTTP_PROXY",
+    "http_proxy",
+];
+
 /// A program to run, with everything that it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
@@ -135,7 +151,7 @@ impl Call {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null());
         // What the caller's shell has set must not lead a tool elsewhere.
-        for name in ["SNAP_STORE", "GIT_DIR", "GIT_WORK_TREE", "BORG_REPO", "RESTIC_REPOSITORY"] {
+        for name in ELSEWHERE {
             command.env_remove(name);
         }
         command.envs(self.vars.iter().map(|(name, value)| (name, value)));
