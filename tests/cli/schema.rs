@@ -238,6 +238,7 @@ fn every_record_is_as_its_schema_says() {
     let env = TestEnv::new();
     let mut schemas = Schemas::read();
     let mut used: BTreeSet<String> = BTreeSet::new();
+    let url = format!("file://{}", env.path("there").display());
     let runs: &[(&[&str], &[&str])] = &[
         (&["init"], &["store"]),
         (&["commit", "-m", "one", "--label", "ci=7"], &["made-commit"]),
@@ -280,6 +281,18 @@ fn every_record_is_as_its_schema_says() {
         (&["config", "list", "--origin"], &["setting"]),
         (&["config", "set", "compression.level", "5"], &["setting-changed"]),
         (&["config", "unset", "compression.level"], &["setting-changed"]),
+        (&["remote", "add", "origin", &url], &["remote-changed"]),
+        (&["remote"], &["remote"]),
+        (&["remote", "check"], &["remote-check"]),
+        (&["push", "--dry-run"], &["would-push"]),
+        (&["push", "--all", "--tags"], &["pushed"]),
+        (&["push", "--delete", "old"], &["pushed"]),
+        (&["pull"], &["pulled"]),
+        (&["remote", "show"], &["remote-known"]),
+        (&["clone", &url, "cloned"], &["cloned"]),
+        (&["fetch"], &["fetched"]),
+        (&["--stats", "ls", &url], &["entry", "remote-stats"]),
+        (&["remote", "remove", "origin"], &["remote-changed"]),
     ];
     odd_tree(&env);
     for (args, names) in runs {

@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod clone;
+mod contract;
 mod damage;
 mod distant;
 mod parquet;
+mod place;
+mod pushing;
 mod ranges;
 mod reading;
 mod transfer;

@@ -80,13 +80,9 @@ impl Place {
         remote: &mut RemoteStore,
         commit: CommitId,
     ) -> Result<push::Outcome, RemoteError> {
-        let options = push::Options {
-            name: main_branch(),
-            commit,
-            moves: push::Move::Forward,
-            scratch: self.folder.path(),
-        };
-        push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))
+        let update = push::Update { name: main_branch(), commit, moves: push::Move::Forward };
+        let options = push::Options { refs: vec![update], scratch: self.folder.path() };
+        push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))?.all_moved()
     }
 
     pub(super) fn pull(&self, remote: &RemoteStore) -> Result<pull::Outcome, RemoteError> {
@@ -116,7 +112,7 @@ fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
     let first = here.commit();
     let mut remote = here.remote(service(&traffic), Arc::clone(&traffic));
     let sent = here.push(&mut remote, first).unwrap();
-    assert_eq!((sent.before, sent.packs), (None, 1));
+    assert_eq!((sent.refs[0].before, sent.packs), (None, 1));
     assert_eq!(here.push(&mut remote, first).unwrap().packs, 0);
 
     let there = Place::new();

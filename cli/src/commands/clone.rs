@@ -113,20 +113,21 @@ fn clone(
     let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
     Repo::init(&store, &Disk::default(), &config)?;
     remember(&store, &place)?;
-    let connection = cx.connect(place.in_store(USUAL, &store), &args.limits)?;
+    let mut connection = cx.connect(place.in_store(USUAL, &store), &args.limits)?;
     let packs = connection.packs(cx)?;
     let repo = cx.open_at(&store)?.with_distant(Arc::new(packs.clone()));
     let names = match &args.name {
         Some(text) => push::names(text)?.into_iter().map(Some).collect(),
         None => vec![None],
     };
-    let (progress, from) = (cx.progress(), From { remote: &connection.store, packs: &packs });
+    let (progress, place) = (cx.progress(), connection.place.clone());
+    let Connection { store: remote, runtime, .. } = &mut connection;
     let mut missing = None;
     for name in names {
         let options = Options { name, part: args.part.part() };
         let mut restored = None;
         let restore = |outcome: &Outcome| {
-            point(&repo, outcome, &connection, cx)?;
+            point(&repo, outcome, &place, cx)?;
             // From here on it is worth keeping.
             made.is_kept = true;
             if !args.no_restore {
@@ -134,8 +135,8 @@ fn clone(
             }
             Ok::<_, CliError>(())
         };
-        let waiting = (&connection.runtime, &progress as &dyn Observer);
-        match clone::run(repo.store(), from, &options, restore, waiting) {
+        let from = From { remote, packs: &packs };
+        match clone::run(repo.store(), from, &options, restore, (runtime, &progress)) {
             Ok(outcome) => {
                 drop(progress);
                 return Ok(Cloned { connection, outcome, restored });
@@ -220,7 +221,7 @@ fn remember(store: &Path, place: &Place) -> Result<(), CliError> {
 fn point(
     repo: &Repo,
     outcome: &Outcome,
-    connection: &Connection,
+    place: &Place,
     cx: &Context,
 ) -> Result<(), CliError> {
     let Outcome { name, commit, .. } = outcome;
@@ -229,19 +230,19 @@ fn point(
         if repo.store().locate(&at.object())?.is_none() {
             continue;
         }
-        tracking::saw((&connection.place, repo), other, Some(*at), cx)?;
+        tracking::saw((place, repo), other, Some(*at), cx)?;
         if other.kind() == RefKind::Tag && other != name {
-            make(repo, (other, *at), connection, cx)?;
+            make(repo, (other, *at), place, cx)?;
         }
     }
-    make(repo, (name, *commit), connection, cx)?;
+    make(repo, (name, *commit), place, cx)?;
     let head = repo.refs().head()?;
     let new = match name.kind() {
         RefKind::Branch => Head::Branch(name.clone()),
         _ => Head::Detached(*commit),
     };
     if head != new {
-        let reason = reason(connection);
+        let reason = reason(place);
         cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&head, &new, change))?;
     }
     Ok(())
@@ -250,18 +251,18 @@ fn point(
 fn make(
     repo: &Repo,
     (name, at): (&RefName, CommitId),
-    connection: &Connection,
+    place: &Place,
     cx: &Context,
 ) -> Result<(), CliError> {
-    let reason = reason(connection);
+    let reason = reason(place);
     cx.with_change(repo.config(), &reason, |change| {
         repo.refs().update(name, None, Some(at), change)
     })?;
     Ok(())
 }
 
-fn reason(connection: &Connection) -> String {
-    format!("clone: {}", connection.place.location)
+fn reason(place: &Place) -> String {
+    format!("clone: {}", place.location)
 }
 
 fn restore(

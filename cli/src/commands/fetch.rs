@@ -47,7 +47,7 @@ pub(crate) struct FetchArgs {
 
 pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<Done, CliError> {
     let (remote, revs) = divided(&args.what, cx)?;
-    let connection = cx.connect(cx.remote(remote.into())?, &args.limits)?;
+    let mut connection = cx.connect(cx.remote(remote.into())?, &args.limits)?;
     let repo = cx.open_repo()?.with_distant(Arc::new(connection.packs(cx)?));
     let start = Instant::now();
     let whats = match revs {
@@ -57,8 +57,8 @@ pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<Done, CliError> {
     let mut total = Outcome::default();
     let progress = cx.progress();
     for what in &whats {
-        let waiting = (&connection.runtime, &progress as _);
-        let outcome = fetch::run(repo.store(), &connection.store, what, waiting);
+        let Connection { store, runtime, .. } = &mut connection;
+        let outcome = fetch::run(repo.store(), store, what, (runtime, &progress));
         let outcome = outcome.map_err(|error| cx.remote_error(error))?;
         total.received_bytes += outcome.received_bytes;
         total.completed += outcome.completed;

@@ -123,13 +123,13 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
             Head::Detached(_) => return Err(CliError::NoBranch),
         },
     };
-    let connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
+    let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     let start = Instant::now();
     let part = args.part.part();
     if !part.is_everything() || !repo.store().partial_packs().is_empty() {
         repo = repo.with_distant(Arc::new(connection.packs(cx)?));
     }
-    let (name, outcome) = fetch(&repo, &connection, (names, &part), cx)?;
+    let (name, outcome) = fetch(&repo, &mut connection, (names, &part), cx)?;
     let place = &connection.place;
     tracking::saw((place, &repo), &name, Some(outcome.commit), cx)?;
     let moved = advance((&repo, &connection), (&name, outcome.commit), args.force, cx)?;
@@ -140,15 +140,16 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
 /// Fetches the first of these refs that is there.
 fn fetch(
     repo: &Repo,
-    connection: &Connection,
+    connection: &mut Connection,
     (names, part): (Vec<RefName>, &Part),
     cx: &Context,
 ) -> Result<(RefName, Outcome), CliError> {
     let progress = cx.progress();
     let level = repo.config().compression.level;
+    let Connection { store, runtime, .. } = connection;
     first_of(names, cx, |name| {
         let options = pull::Options { name: name.clone(), level, part: part.clone() };
-        pull::run(repo.store(), &connection.store, &options, (&connection.runtime, &progress))
+        pull::run(repo.store(), store, &options, (runtime, &progress))
     })
 }
 

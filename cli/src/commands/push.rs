@@ -1,18 +1,25 @@
 //! `snap push`: bring commits to a store elsewhere.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
     repo::{Head, RefError, RefName, Repo, ref_name::RefKind},
 };
-use snap_remote::transfer::push;
+use snap_remote::{
+    service::traffic::Counts,
+    store::RemoteError,
+    transfer::push::{self, Move, Options, Outcome, Pushed, Update},
+};
 
 use crate::{
-    commands::refs,
+    commands::{pull, refs},
     context::Context,
-    remote::{Connection, LimitArgs, StatsJson, tracking},
+    remote::{self, Connection, Cost, LimitArgs, StatsJson, tracking},
     report::{CliError, Done},
     ui::{size, size::Size},
 };
@@ -57,6 +64,14 @@ pub(crate) struct PushArgs {
     #[arg(short, long)]
     force: bool,
 
+    /// Branch or tag to remove there; may be repeated
+    #[arg(short, long, value_name = "REF", conflicts_with_all = ["refs", "all", "tags", "dry_run"])]
+    delete: Vec<String>,
+
+    /// Only tell what would be sent, and what it costs
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -75,6 +90,8 @@ enum Action {
     Moved,
     Forced,
     Same,
+    Deleted,
+    Refused,
 }
 
 /// A ref there, before and after.
@@ -83,32 +100,82 @@ struct Moved {
     old: Option<CommitId>,
     new: Option<CommitId>,
     action: Action,
-}
-
-/// What was sent for all refs together.
-#[derive(Default)]
-struct Sent {
-    objects: u64,
-    raw_bytes: u64,
-    bytes: u64,
-    packs: u64,
-    resumed: u64,
-    moved: Vec<Moved>,
+    /// Why it did not move.
+    error: Option<RemoteError>,
 }
 
 pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
     let repo = cx.open_repo()?;
-    let wanted = wanted(args, &repo)?;
     let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
+    if !args.delete.is_empty() {
+        return delete(args, (&repo, &connection), cx);
+    }
+    let update = |Wanted { name, commit }| Update {
+        name,
+        commit,
+        moves: if args.force { Move::Force } else { Move::Forward },
+    };
+    let refs = wanted(args, &repo)?.into_iter().map(update).collect();
+    let options = Options { refs, scratch: cx.scratch() };
+    if args.dry_run {
+        return dry_run(&options, (&repo, &mut connection), cx);
+    }
     let start = Instant::now();
-    let mut sent = Sent::default();
-    let result = send(args, (&repo, &mut connection), wanted, &mut sent, cx);
-    // What has moved has moved, whatever came after it.
-    for moved in &sent.moved {
+    let outcome = {
+        let progress = cx.progress();
+        let Connection { store, runtime, .. } = &mut connection;
+        push::run(&repo, store, &options, (runtime, &progress))
+            .map_err(|error| cx.remote_error(error))?
+    };
+    let Outcome { refs, objects, raw_bytes, sent_bytes, packs, resumed } = outcome;
+    let mut moved = moved(&repo, refs)?;
+    for moved in moved.iter().filter(|moved| moved.error.is_none()) {
         tracking::saw((&connection.place, &repo), &moved.name, moved.new, cx)?;
     }
-    result?;
-    tell(&sent, &connection, start.elapsed(), cx)?;
+    let sent = Sent { objects, raw_bytes, bytes: sent_bytes, packs, resumed };
+    tell((&moved, &sent), &connection, start.elapsed(), cx)?;
+    ended(&mut moved, cx)
+}
+
+/// How the command ends: the first that was refused says why.
+fn ended(moved: &mut [Moved], cx: &Context) -> Result<Done, CliError> {
+    match moved.iter_mut().find_map(|moved| moved.error.take()) {
+        Some(error) => Err(cx.remote_error(error)),
+        None => Ok(Done::Well),
+    }
+}
+
+/// What became of refs, as it is told.
+fn moved(repo: &Repo, refs: Vec<Pushed>) -> Result<Vec<Moved>, CliError> {
+    let each = |Pushed { name, before: old, after, result }| {
+        let action = match (old, &result) {
+            (_, Err(_)) => Action::Refused,
+            (None, Ok(())) => Action::Made,
+            (Some(old), Ok(())) if old == after => Action::Same,
+            (Some(old), Ok(())) if is_forward(repo, old, after)? => Action::Moved,
+            (Some(_), Ok(())) => Action::Forced,
+        };
+        Ok(Moved { name, old, new: Some(after), action, error: result.err() })
+    };
+    refs.into_iter().map(each).collect()
+}
+
+/// Removes refs there; what they stood for stays.
+fn delete(
+    args: &PushArgs,
+    (repo, connection): (&Repo, &Connection),
+    cx: &Context,
+) -> Result<Done, CliError> {
+    let mut all = Vec::new();
+    for text in &args.delete {
+        let (name, old) = pull::first_of(names(text)?, cx, |name| {
+            push::delete(&connection.store, name, None, &connection.runtime)
+        })?;
+        tracking::saw((&connection.place, repo), &name, None, cx)?;
+        let (old, action) = (Some(old), Action::Deleted);
+        all.push(Moved { name, old, new: None, action, error: None });
+    }
+    tell((&all, &Sent::default()), connection, Duration::ZERO, cx)?;
     Ok(Done::Well)
 }
 
@@ -162,43 +229,19 @@ fn named(text: &str, repo: &Repo) -> Result<Wanted, CliError> {
     Err(RefError::Unknown { name: name.clone() }.into())
 }
 
-fn send(
-    args: &PushArgs,
-    (repo, connection): (&Repo, &mut Connection),
-    wanted: Vec<Wanted>,
-    sent: &mut Sent,
-    cx: &Context,
-) -> Result<(), CliError> {
-    let progress = cx.progress();
-    let Connection { store: remote, runtime, .. } = connection;
-    for Wanted { name, commit } in wanted {
-        let options = push::Options {
-            name: name.clone(),
-            commit,
-            moves: if args.force { push::Move::Force } else { push::Move::Forward },
-            scratch: cx.scratch(),
-        };
-        let outcome = push::run(repo, remote, &options, (runtime, &progress))
-            .map_err(|error| cx.remote_error(error))?;
-        sent.objects += outcome.objects;
-        sent.raw_bytes += outcome.raw_bytes;
-        sent.bytes += outcome.sent_bytes;
-        sent.packs += outcome.packs;
-        sent.resumed += outcome.resumed;
-        let action = match outcome.before {
-            None => Action::Made,
-            Some(old) if old == commit => Action::Same,
-            Some(old) if is_forward(repo, old, commit)? => Action::Moved,
-            Some(_) => Action::Forced,
-        };
-        sent.moved.push(Moved { name, old: outcome.before, new: Some(commit), action });
-    }
-    Ok(())
-}
-
 /// Whether nothing that is there is given up.
 fn is_forward(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
     Ok(repo.store().locate(&old.object())?.is_some() && refs::is_before(repo, old, new)?)
+}
+
+/// What was sent for all refs together.
+#[derive(Default)]
+struct Sent {
+    objects: u64,
+    raw_bytes: u64,
+    bytes: u64,
+    packs: u64,
+    resumed: u64,
 }
 
 #[derive(Serialize)]
@@ -216,6 +259,24 @@ struct PushedJson<'a> {
     stats: StatsJson,
 }
 
+#[derive(Serialize)]
+struct PlanJson<'a> {
+    version: u32,
+    r#type: &'static str,
+    remote: Option<&'a str>,
+    location: String,
+    refs: Vec<RefJson<'a>>,
+    objects: u64,
+    bytes: u64,
+    bytes_to_send: u64,
+    packs: u64,
+    requests: u64,
+    requests_by_kind: serde_json::Map<String, serde_json::Value>,
+    cost: f64,
+    currency: String,
+    stats: StatsJson,
+}
+
 /// A ref there, before and after.
 #[derive(Serialize)]
 struct RefJson<'a> {
@@ -224,31 +285,87 @@ struct RefJson<'a> {
     action: Action,
     old: Option<String>,
     new: Option<String>,
+    error: Option<String>,
+}
+
+impl<'a> RefJson<'a> {
+    fn of(moved: &'a [Moved]) -> Vec<Self> {
+        let id = |id: CommitId| id.to_string();
+        let each = |moved: &'a Moved| Self {
+            name: moved.name.short(),
+            kind: moved.name.kind().noun(),
+            action: moved.action,
+            old: moved.old.map(id),
+            new: moved.new.map(id),
+            error: moved.error.as_ref().map(ToString::to_string),
+        };
+        moved.iter().map(each).collect()
+    }
+}
+
+/// Tells what a push would do.
+fn dry_run(
+    options: &Options<'_>,
+    (repo, connection): (&Repo, &mut Connection),
+    cx: &Context,
+) -> Result<Done, CliError> {
+    let plan = {
+        let progress = cx.progress();
+        let Connection { store, runtime, .. } = connection;
+        push::plan(repo, store, options, (runtime, &progress))
+            .map_err(|error| cx.remote_error(error))?
+    };
+    let by_kind = plan.requests_by_kind;
+    let counts = Counts { by_kind, bytes_sent: plan.bytes, ..Counts::default() };
+    let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
+    let (requests, place) = (plan.requests(), &connection.place);
+    let mut moved = moved(repo, plan.refs)?;
+    let mut out = cx.ui().out();
+    if cx.ui().is_json() {
+        out.json(&PlanJson {
+            version: 1,
+            r#type: "would-push",
+            remote: place.name.as_deref(),
+            location: place.location.to_string(),
+            refs: RefJson::of(&moved),
+            objects: plan.objects,
+            bytes: plan.raw_bytes,
+            bytes_to_send: plan.bytes,
+            packs: plan.packs,
+            requests,
+            requests_by_kind: remote::by_kind(&counts),
+            cost: cost.amount(),
+            currency: cost.currency().to_owned(),
+            stats: cx.stats(),
+        })?;
+    } else {
+        for moved in &moved {
+            writeln!(out, "{}", line(moved))?;
+        }
+        writeln!(out, "objects   {}", size::grouped(plan.objects))?;
+        writeln!(out, "bytes     {} in {}", Size(plan.bytes), size::count(plan.packs, "pack"))?;
+        writeln!(out, "requests  {}", size::grouped(requests))?;
+        writeln!(out, "cost      {cost}")?;
+    }
+    out.finish()?;
+    ended(&mut moved, cx)
 }
 
 fn tell(
-    sent: &Sent,
+    (moved, sent): (&[Moved], &Sent),
     connection: &Connection,
     took: Duration,
     cx: &Context,
 ) -> Result<(), CliError> {
     let place = &connection.place;
     if cx.ui().is_json() {
-        let id = |id: CommitId| id.to_string();
-        let refs = sent.moved.iter().map(|moved| RefJson {
-            name: moved.name.short(),
-            kind: moved.name.kind().noun(),
-            action: moved.action,
-            old: moved.old.map(id),
-            new: moved.new.map(id),
-        });
         let mut out = cx.ui().out();
         out.json(&PushedJson {
             version: 1,
             r#type: "pushed",
             remote: place.name.as_deref(),
             location: place.location.to_string(),
-            refs: refs.collect(),
+            refs: RefJson::of(moved),
             objects: sent.objects,
             bytes: sent.raw_bytes,
             bytes_sent: sent.bytes,
@@ -258,32 +375,27 @@ fn tell(
         })?;
         out.finish()?;
     }
-    for moved in &sent.moved {
-        cx.ui().status(format_args!("{}", line(moved)));
-    }
-    if sent.moved.iter().all(|moved| moved.action == Action::Same) {
-        cx.ui().status(format_args!("Nothing to push: {} has it all", place.shown()));
-        return Ok(());
-    }
-    let objects = size::count(sent.objects, "object");
-    match sent.objects {
-        0 => cx.ui().status(format_args!("All objects were there already")),
-        _ => cx.ui().status(format_args!(
-            "Sent {objects}, {}, to {}{}",
+    let ui = cx.ui();
+    moved.iter().for_each(|moved| ui.status(format_args!("{}", line(moved))));
+    if !moved.is_empty() && moved.iter().all(|moved| moved.action == Action::Same) {
+        ui.status(format_args!("Nothing to push: {} has it all", place.shown()));
+    } else if sent.objects > 0 {
+        ui.status(format_args!(
+            "Sent {}, {}, to {}{}",
+            size::count(sent.objects, "object"),
             Size(sent.bytes),
             place.shown(),
             pace(sent.bytes, took),
-        )),
+        ));
     }
     if sent.resumed > 0 {
-        let packs = size::count(sent.resumed, "pack");
-        cx.ui().status(format_args!("{packs} had arrived before"));
+        ui.status(format_args!("{} had arrived before", size::count(sent.resumed, "pack")));
     }
     Ok(())
 }
 
 /// Such as `main -> main  1234abcd..5678ef01`.
-fn line(Moved { name, old, new, action }: &Moved) -> String {
+fn line(Moved { name, old, new, action, .. }: &Moved) -> String {
     let short = name.short();
     let id = |id: &Option<CommitId>| id.map(|id| format!("{id:.12}")).unwrap_or_default();
     let (old, new) = (id(old), id(new));
@@ -292,6 +404,8 @@ fn line(Moved { name, old, new, action }: &Moved) -> String {
         Action::Moved => format!("{old}..{new}"),
         Action::Forced => format!("{old}...{new}, forced"),
         Action::Same => format!("is at {new}"),
+        Action::Deleted => return format!("{short}  deleted, it was at {old}"),
+        Action::Refused => format!("refused: it is at {old}, not at {new}"),
     };
     format!("{short} -> {short}  {what}")
 }

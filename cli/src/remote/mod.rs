@@ -19,5 +19,6 @@ pub(crate) use self::{
     elsewhere::{Elsewhere, Split},
     network::Network,
     place::{Place, USUAL},
-    stats::StatsJson,
+    price::Cost,
+    stats::{StatsJson, by_kind},
 };

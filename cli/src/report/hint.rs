@@ -112,6 +112,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::CredentialsCommand { .. } => {
             "it is run by `sh -c`, and prints lines `name = …`, `secret = …`, or JSON"
         }
+        CliError::Diverged { remote, .. } if remote.contains("://") => {
+            "give the remote a name, and its commits are to be found; --force moves the one here"
+        }
         CliError::Diverged { remote, name, .. } => {
             return Some(format!(
                 "`snap diff {name} {remote}/{name}` compares them; --force moves the one here, \

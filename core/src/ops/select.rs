@@ -214,6 +214,10 @@ impl Wanted {
                 parts.push(pack);
             }
         }
+        // Numbers differ from one opening of the store to the next, and what is
+        // gathered again must come out the same.
+        whole.sort_unstable();
+        parts.sort_unstable_by_key(PackFile::id);
         Ok((whole, parts))
     }
 }

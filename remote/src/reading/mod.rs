@@ -57,13 +57,13 @@ impl Reading {
     /// # Errors
     /// [`RemoteError::NoStore`], and others of [`RemoteError`].
     pub fn open(
-        remote: RemoteStore,
+        mut remote: RemoteStore,
         which: Which<'_>,
         waiting: &Waiting,
     ) -> Result<Self, RemoteError> {
         let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
         waiting.runtime.block_on(waiting.unless_stopped(refs::learn(
-            &remote,
+            &mut remote,
             which,
             scratch.path(),
         )))?;

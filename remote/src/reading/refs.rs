@@ -14,7 +14,7 @@ use snap_core::{
 };
 
 use super::Which;
-use crate::store::{Found, RemoteError, RemoteStore, heads::first_branch};
+use crate::store::{Found, INDEX, RemoteError, RemoteStore, heads::first_branch};
 
 /// What was learnt of a revision.
 enum Learnt {
@@ -28,7 +28,7 @@ enum Learnt {
 
 /// Learns where refs stand, and what of the index is needed to read them.
 pub(super) async fn learn(
-    remote: &RemoteStore,
+    remote: &mut RemoteStore,
     which: Which<'_>,
     folder: &Path,
 ) -> Result<(), RemoteError> {
@@ -40,14 +40,15 @@ pub(super) async fn learn(
         }
         return Ok(());
     }
-    let (found, _, refreshed) =
-        futures::try_join!(remote.look(), learn_refs(remote, which, folder), async {
+    let there = &*remote;
+    let (found, _, listed) =
+        futures::try_join!(there.look(), learn_refs(there, which, folder), async {
             // Of a store that is not there nothing is listed.
-            Ok(remote.refresh().await)
+            Ok(there.client().list(INDEX).await)
         })?;
     match found {
         Found::Nothing => Err(RemoteError::NoStore { location: remote.location().to_owned() }),
-        Found::Store => refreshed,
+        Found::Store => remote.take_in_listed(listed?).await,
     }
 }
 

@@ -229,6 +229,11 @@ impl Client {
         self.attempts("list", prefix, 0, || self.service.peek(prefix, most)).await
     }
 
+    /// Objects that [`Client::remove_many`] removes in one request.
+    pub fn removed_at_once(&self) -> usize {
+        self.service.removed_at_once()
+    }
+
     /// Whether a file of that length goes up in parts.
     pub fn takes_parts(&self, key: &str, length: u64) -> bool {
         length > WHOLE_BYTES && self.service.upload(key).is_some()

@@ -157,6 +157,11 @@ pub trait Service: Debug + Send + Sync + 'static {
         })
     }
 
+    /// Objects that [`Service::remove_many`] removes in one request.
+    fn removed_at_once(&self) -> usize {
+        1
+    }
+
     /// Removes objects, as far as they are there, in as few requests as the
     /// service allows.
     ///

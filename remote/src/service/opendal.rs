@@ -265,6 +265,10 @@ impl Service for Bucket {
         })
     }
 
+    fn removed_at_once(&self) -> usize {
+        self.operator.info().capability().delete_max_size.unwrap_or(1).max(1)
+    }
+
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             keys.iter().for_each(|_| self.count(Kind::Delete, 0, 0));

@@ -27,6 +27,34 @@ pub enum RemoteError {
         /// Where.
         location: String,
     },
+    /// There is something, and it is no store.
+    #[error("there is no store at {location}, but something else: {key}")]
+    NotAStore {
+        /// Where.
+        location: String,
+        /// One of the keys that are there.
+        key: String,
+    },
+    /// An object is in the listing, and cannot be found.
+    #[error("{key} at {location} is listed, but not there")]
+    Vanished {
+        /// Which.
+        key: String,
+        /// Where.
+        location: String,
+    },
+    /// Somebody else holds a ref, and does not let go of it.
+    #[error(
+        "{} `{}` at {location} is being moved by others all the time",
+        name.kind().noun(),
+        name.short()
+    )]
+    Held {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+    },
     /// Its settings cannot be read, or a newer snap wrote them.
     #[error("the settings of the store at {location} cannot be used")]
     Config {
@@ -82,12 +110,19 @@ pub enum RemoteError {
         theirs: CommitId,
     },
     /// Somebody moved a ref at the same time.
-    #[error("somebody else moved {} `{}` at {location} meanwhile", name.kind().noun(), name.short())]
+    #[error(
+        "somebody else moved {} `{}` at {location} meanwhile: {}",
+        name.kind().noun(),
+        name.short(),
+        stands(.theirs.as_ref())
+    )]
     Raced {
         /// Which.
         name: Box<RefName>,
         /// Where.
         location: String,
+        /// Where it stands now; `None` when it was deleted.
+        theirs: Option<CommitId>,
     },
     /// A pack there lacks what a commit there refers to.
     #[error("the store at {location} is not complete: {source}")]
@@ -142,6 +177,13 @@ pub enum RemoteError {
     Interrupted,
 }
 
+fn stands(theirs: Option<&CommitId>) -> String {
+    match theirs {
+        Some(commit) => format!("it stands at {commit:.12}"),
+        None => "it is not there".to_owned(),
+    }
+}
+
 impl RemoteError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
@@ -156,10 +198,13 @@ impl RemoteError {
             Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
             Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
+            Self::NotAStore { .. } => ErrorKind::Invalid,
+            Self::Held { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => source.kind(),
-            Self::Damaged { .. } | Self::Incomplete { .. } | Self::Pack { .. } => {
-                ErrorKind::Damaged
-            }
+            Self::Damaged { .. }
+            | Self::Vanished { .. }
+            | Self::Incomplete { .. }
+            | Self::Pack { .. } => ErrorKind::Damaged,
             Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
             Self::Reach(error) => error.kind(),
             Self::Select(error) => error.kind(),

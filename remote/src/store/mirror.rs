@@ -4,19 +4,24 @@
 //! again, nothing else; so nothing here is synced.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use snap_core::{
-    base::{id::ObjectId, io::PathError, observe::Silent},
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        observe::Silent,
+    },
     disk::{Disk, scratch::unique_name},
     format::outline::Outline,
     store::{Store, StoreError},
 };
 
-/// File with the names of outlines whose packs are all there, a line each.
+/// File with a line for each file of outlines whose packs are all here: its
+/// name, and theirs.
 const NAMES: &str = "outlines";
 
 /// File that is there once the store was.
@@ -25,12 +30,15 @@ const SEEN: &str = "seen";
 /// File that is there while packs are sent.
 const SENDING: &str = "sending";
 
+/// Names of files of outlines, and the packs in each.
+type Names = BTreeMap<String, BTreeSet<PackId>>;
+
 /// Packs elsewhere.
 #[derive(Debug)]
 pub struct Mirror {
     dir: PathBuf,
     store: Store,
-    names: Mutex<HashSet<String>>,
+    names: Mutex<Names>,
 }
 
 impl Mirror {
@@ -44,18 +52,31 @@ impl Mirror {
         Store::create(dir, &disk)?;
         let store = Store::open(dir, disk, &Silent)?;
         let text = fs_err::read_to_string(dir.join(NAMES)).unwrap_or_default();
-        let names = text.lines().map(str::to_owned).collect();
-        Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names) })
+        let packs: HashSet<PackId> = store.packs().into_iter().collect();
+        let names =
+            text.lines().filter_map(parse).filter(|(_, of)| of.iter().all(|id| packs.contains(id)));
+        Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names.collect()) })
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be used.
+    pub fn reset(&mut self) -> Result<(), StoreError> {
+        let remove = PathError::when("remove", &self.dir);
+        fs_err::remove_dir_all(&self.dir).map_err(remove)?;
+        *self = Self::open(&self.dir)?;
+        Ok(())
+    }
+
+    /// The same, for those who only read.
+    pub fn into_store(self) -> Store {
+        self.store
     }
 
     /// Its packs and objects.
     pub fn store(&self) -> &Store {
         &self.store
-    }
-
-    /// Its packs and objects, for good.
-    pub fn into_store(self) -> Store {
-        self.store
     }
 
     /// Whether an object is there, with all that it refers to.
@@ -68,7 +89,12 @@ impl Mirror {
 
     /// Whether a file of outlines was taken in.
     pub fn knows(&self, name: &str) -> bool {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+        self.names().contains_key(name)
+    }
+
+    /// The files of outlines that were taken in, and the packs in each.
+    pub fn outlines(&self) -> BTreeMap<String, BTreeSet<PackId>> {
+        self.names().clone()
     }
 
     /// Takes in outlines, and remembers the name of their file.
@@ -79,12 +105,37 @@ impl Mirror {
         let known: HashSet<_> = self.store.packs().into_iter().collect();
         let new = outlines.iter().filter(|outline| !known.contains(&outline.id));
         self.store.add_stubs(new)?;
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.insert(name.to_owned());
-        let mut lines: Vec<&str> = names.iter().map(String::as_str).collect();
-        lines.sort_unstable();
-        self.write(NAMES, &lines.join("\n"))?;
-        Ok(())
+        let mut names = self.names();
+        names.insert(name.to_owned(), outlines.iter().map(|outline| outline.id).collect());
+        Ok(self.write_names(&names)?)
+    }
+
+    /// Forgets names of files, not the packs that they told of.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be written.
+    pub fn forget(&self, gone: &[String]) -> Result<(), StoreError> {
+        let mut names = self.names();
+        let before = names.len();
+        gone.iter().for_each(|name| drop(names.remove(name)));
+        match names.len() == before {
+            true => Ok(()),
+            false => Ok(self.write_names(&names)?),
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_names(&self, names: &Names) -> Result<(), PathError> {
+        let mut text = String::new();
+        for (name, packs) in names {
+            text.push_str(name);
+            packs.iter().for_each(|id| text.push_str(&format!(" {id}")));
+            text.push('\n');
+        }
+        self.write(NAMES, &text)
     }
 
     /// Whether a store was seen there before.
@@ -117,4 +168,12 @@ impl Mirror {
         let temporary = self.dir.join("tmp").join(unique_name(name));
         self.store.disk().write_whole(&temporary, &self.dir.join(name), text.as_bytes())
     }
+}
+
+/// A line of [`NAMES`]; none when it is not whole.
+fn parse(line: &str) -> Option<(String, BTreeSet<PackId>)> {
+    let mut words = line.split(' ');
+    let name = words.next()?.to_owned();
+    let packs: BTreeSet<PackId> = words.map(|id| id.parse().ok()).collect::<Option<_>>()?;
+    (!packs.is_empty()).then_some((name, packs))
 }

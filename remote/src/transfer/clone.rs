@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     distant::RemotePacks,
-    store::{Found, RemoteError, RemoteStore},
+    store::{Found, INDEX, RemoteError, RemoteStore},
 };
 
 /// How often it is looked whether the rest may begin.
@@ -64,10 +64,10 @@ pub struct Outcome {
 }
 
 /// Where a clone comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct From<'a> {
     /// The store.
-    pub remote: &'a RemoteStore,
+    pub remote: &'a mut RemoteStore,
     /// Its packs: what the store here fetches from ([`Store::with_distant`]).
     pub packs: &'a RemotePacks,
 }
@@ -88,10 +88,11 @@ pub fn run<E: std::convert::From<RemoteError>>(
 ) -> Result<Outcome, E> {
     let From { remote, packs } = from;
     let outcome = runtime.block_on(look(remote, options.name.clone()))?;
+    let remote = &*remote;
     partly::add_stubs(store, remote).map_err(RemoteError::from)?;
     let needed = partly::find(store, remote, &options.part.of_last(outcome.commit), observer)?;
     packs.will_need(&needed);
-    let rest = Rest { store, from, needed: &needed, part: &options.part, commit: outcome.commit };
+    let rest = Rest { store, from: (remote, packs), needed: &needed, part: &options.part, commit: outcome.commit };
     let behind =
         Behind { observer, restored: AtomicBool::new(false), failed: AtomicBool::new(false) };
     thread::scope(|scope| {
@@ -109,19 +110,20 @@ pub fn run<E: std::convert::From<RemoteError>>(
 }
 
 /// What stands where, with an index that knows it.
-async fn look(remote: &RemoteStore, name: Option<RefName>) -> Result<Outcome, RemoteError> {
-    let location = || remote.location().to_owned();
-    let (found, default_branch, refs, refreshed) = futures::join!(
+async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome, RemoteError> {
+    let (found, default_branch, refs, listed) = futures::join!(
         remote.look(),
         remote.default_branch(),
         remote.all_refs(),
-        remote.refresh(),
+        remote.client().list(INDEX),
     );
+    let place = remote.location().to_owned();
+    let location = || place.clone();
     if found? == Found::Nothing {
         return Err(RemoteError::NoStore { location: location() });
     }
     let (default_branch, refs) = (default_branch?, refs?);
-    refreshed?;
+    remote.take_in_listed(listed?).await?;
     let name = name.unwrap_or_else(|| default_branch.clone());
     let standing = refs.iter().find(|(other, _)| *other == name);
     let Some((_, commit)) = standing else {
@@ -133,7 +135,7 @@ async fn look(remote: &RemoteStore, name: Option<RefName>) -> Result<Outcome, Re
 /// What comes behind the last commit.
 struct Rest<'a> {
     store: &'a Store,
-    from: From<'a>,
+    from: (&'a RemoteStore, &'a RemotePacks),
     needed: &'a Ranges,
     part: &'a Part,
     commit: CommitId,
@@ -142,12 +144,12 @@ struct Rest<'a> {
 impl Rest<'_> {
     fn bring(&self, (runtime, behind): (&Handle, &Behind<'_>)) -> Result<(), RemoteError> {
         // What is needed first is not to share the way with it.
-        while self.from.packs.has_queued() && !behind.restored.load(Ordering::Relaxed) {
+        while self.from.1.has_queued() && !behind.restored.load(Ordering::Relaxed) {
             thread::sleep(LOOK_EVERY);
         }
         let coming: HashSet<(PackId, u64)> =
             self.needed.iter().map(|(id, range)| (*id, range.start)).collect();
-        let remote = self.from.remote;
+        let remote = self.from.0;
         if !self.part.is_everything() {
             let of = self.part.of(self.commit);
             let mut ranges = partly::find(self.store, remote, &of, behind)?;

@@ -43,7 +43,7 @@ pub struct Outcome {
 /// [`RemoteError`]; what came before stays.
 pub fn run(
     store: &Store,
-    remote: &RemoteStore,
+    remote: &mut RemoteStore,
     what: &What,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
@@ -67,7 +67,7 @@ pub fn run(
     Ok(Outcome { received_bytes, completed, partial: store.partial_packs().len() as u64 })
 }
 
-async fn learn(remote: &RemoteStore) -> Result<(), RemoteError> {
+async fn learn(remote: &mut RemoteStore) -> Result<(), RemoteError> {
     match remote.look().await? {
         Found::Nothing => Err(RemoteError::NoStore { location: remote.location().to_owned() }),
         Found::Store => remote.refresh().await,

@@ -62,11 +62,12 @@ pub struct Outcome {
 /// was wanted.
 pub fn run(
     store: &Store,
-    remote: &RemoteStore,
+    remote: &mut RemoteStore,
     options: &Options,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
     let commit = runtime.block_on(find(remote, &options.name))?;
+    let remote = &*remote;
     if !options.part.is_everything() {
         let wanted = options.part.of(commit);
         let received_bytes = partly::add(store, remote, &wanted, (runtime, observer))?;
@@ -98,8 +99,9 @@ pub fn run(
 }
 
 /// Where the ref stands, with an index that knows it.
-async fn find(remote: &RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
-    let location = || remote.location().to_owned();
+async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
+    let place = remote.location().to_owned();
+    let location = || place.clone();
     let (found, standing) = futures::join!(remote.look(), remote.standing(name));
     match found? {
         Found::Nothing => return Err(RemoteError::NoStore { location: location() }),

@@ -1,0 +1,142 @@
+//! Refs where the service writes on no condition: WebDAV, SFTP.
+//!
+//! Whoever moves a ref first writes a claim, an object of a name that nobody
+//! else uses, then lists the claims on that ref. Who finds no other is alone:
+//! of two, the one that listed later sees the claim of the other, for that was
+//! written before. Who finds another takes the own claim back and tries again
+//! a while later, with a claim of another name. Who is alone reads the ref,
+//! compares, writes, reads it back, and takes the claim away.
+//!
+//! A client that dies leaves its claim. Others take it away once they have seen
+//! it, under the same name, for a whole [`LEASE`] by their own clock; no clocks
+//! are compared. So a claim is good for half a lease: who has not begun to
+//! write by then does not, and who gets no answer in the rest gives up.
+//!
+//! What holds: of writers that go on or die, no two move a ref from the same
+//! place, and nobody is told that it moved when it did not. It rests on a
+//! listing that shows what was written before it was asked for.
+//!
+//! What cannot hold without help of the service: a request to write that is
+//! held up on its way for longer than half a lease, and is then still carried
+//! out, overwrites what somebody else has written meanwhile. No object goes
+//! with it, only the ref stands where it should not; whoever had been told that
+//! it moved is told with their next push that it went another way.
+
+use std::{collections::HashMap, time::Duration};
+
+use bytes::Bytes;
+use snap_core::{base::id::CommitId, repo::ref_name::RefName};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    RemoteError, RemoteStore,
+    refs::{Slot, key, nonce, text},
+};
+use crate::service::{ServiceError, What, When, client::jittered};
+
+/// How long a claim stays that nobody takes away.
+pub const LEASE: Duration = Duration::from_secs(60);
+
+/// How long the one who holds a claim may take before writing, and to write.
+const HALF: Duration = Duration::from_secs(30);
+
+/// How long others are waited for before giving up.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The first pause when somebody else has a claim, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
+
+impl RemoteStore {
+    /// Moves a ref under a claim.
+    pub(super) async fn swap_claimed(
+        &self,
+        name: &RefName,
+        expected: &Slot,
+        new: Option<CommitId>,
+    ) -> Result<(), RemoteError> {
+        let claims = format!("claims/{}/{}/", name.kind().folder(), name.short());
+        let (began, mut pause) = (Instant::now(), PAUSES.0);
+        let mut seen: HashMap<String, Instant> = HashMap::new();
+        while began.elapsed() < PATIENCE {
+            let nonce = nonce();
+            let claim = format!("{claims}{nonce}");
+            let claimed = Instant::now();
+            self.client.write(&claim, Bytes::from_static(b"\n"), When::Always).await?;
+            let others = self.others(&claims, &claim).await;
+            let outcome = match &others {
+                Ok(others) if others.is_empty() => {
+                    Some(self.swap_alone(name, expected, (new, &nonce), claimed).await)
+                }
+                _ => None,
+            };
+            // One that stays is taken away by others, a lease later.
+            let _ = self.client.remove(&claim).await;
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            self.take_away_stale(&mut seen, others?).await?;
+            sleep(jittered(pause)).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+        Err(RemoteError::Held { name: Box::new(name.clone()), location: self.location.clone() })
+    }
+
+    async fn others(&self, claims: &str, own: &str) -> Result<Vec<String>, ServiceError> {
+        let listed = self.client.list(claims).await?;
+        // The claims on a ref of a longer name have more parts.
+        let is_other = |key: &String| {
+            key != own && key.strip_prefix(claims).is_some_and(|rest| !rest.contains('/'))
+        };
+        Ok(listed.into_iter().map(|object| object.key).filter(is_other).collect())
+    }
+
+    /// Takes away claims that have been seen for a lease.
+    async fn take_away_stale(
+        &self,
+        seen: &mut HashMap<String, Instant>,
+        others: Vec<String>,
+    ) -> Result<(), RemoteError> {
+        let now = Instant::now();
+        seen.retain(|key, _| others.contains(key));
+        for key in others {
+            if now - *seen.entry(key.clone()).or_insert(now) >= LEASE {
+                self.client.remove(&key).await?;
+                seen.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares and writes while nobody else does.
+    async fn swap_alone(
+        &self,
+        name: &RefName,
+        expected: &Slot,
+        (new, nonce): (Option<CommitId>, &str),
+        claimed: Instant,
+    ) -> Result<(), RemoteError> {
+        let now = self.slot(name).await?;
+        if (&now.commit, &now.nonce) != (&expected.commit, &expected.nonce) {
+            return Err(self.raced(name, &now));
+        }
+        let key = key(name);
+        let late = || {
+            let message = "it took too long to be sure of it".to_owned();
+            let error = ServiceError::new("write", &key, What::Temporary, message);
+            ServiceError { location: self.location.clone(), ..error }
+        };
+        if claimed.elapsed() > HALF {
+            return Err(late().into());
+        }
+        let write = self.client.write(&key, text(new, nonce), When::Always);
+        let written = timeout(HALF.saturating_sub(claimed.elapsed()), write).await;
+        // Whatever was replied: what is there now says whether it went well.
+        let now = self.slot(name).await?;
+        match (now.nonce.as_deref() == Some(nonce), written) {
+            (true, _) => Ok(()),
+            (false, Ok(Ok(_))) => Err(self.raced(name, &now)),
+            (false, Ok(Err(error))) => Err(error.into()),
+            (false, Err(_)) => Err(late().into()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a push asks before anything else, all of it at once.
+
+use std::collections::HashMap;
+
+use futures::future::join_all;
+use snap_core::{base::id::PackId, repo::ref_name::RefName};
+
+use crate::{
+    service::Listed,
+    store::{Found, INDEX, OBJECTS, REFS, RemoteError, RemoteStore, refs::Slot},
+};
+
+/// Refs that are read one by one. Of more it is listed first which there are.
+pub(super) const FEW_REFS: usize = 4;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Only where the refs stand: all the rest is there.
+    Refs,
+    /// That, and what there is in the index.
+    RefsAndIndex,
+    /// Where the refs stand, and whether there is a store at all.
+    Survey,
+}
+
+/// What was answered.
+pub(super) struct Answers {
+    /// Of each ref.
+    pub(super) slots: Vec<Slot>,
+    /// Whether there is a store.
+    pub(super) found: Found,
+    /// The index, if it was asked for.
+    pub(super) listed: Option<Vec<Listed>>,
+    /// Lengths of packs that are there, whether or not they count yet; empty
+    /// unless some may have been sent in vain.
+    pub(super) arrived: HashMap<String, u64>,
+}
+
+pub(super) async fn ask(
+    remote: &RemoteStore,
+    names: &[&RefName],
+    question: Question,
+) -> Result<Answers, RemoteError> {
+    let found = async {
+        match question {
+            Question::Survey => remote.survey().await,
+            Question::Refs | Question::RefsAndIndex => Ok(Found::Store),
+        }
+    };
+    let listed = async {
+        match question {
+            Question::RefsAndIndex => remote.client().list(INDEX).await.map(Some),
+            Question::Refs | Question::Survey => Ok(None),
+        }
+    };
+    let arrived = async {
+        match remote.mirror().may_have_sent() {
+            true => arrived(remote).await,
+            false => Ok(HashMap::new()),
+        }
+    };
+    let (found, listed, arrived, slots) =
+        futures::join!(found, listed, arrived, slots(remote, names));
+    Ok(Answers { found: found?, listed: listed?, arrived: arrived?, slots: slots? })
+}
+
+async fn slots(remote: &RemoteStore, names: &[&RefName]) -> Result<Vec<Slot>, RemoteError> {
+    let there = match names.len() > FEW_REFS {
+        true => Some(remote.client().list(REFS).await?),
+        false => None,
+    };
+    let is_there = |name: &RefName| {
+        let key = format!("{REFS}{}/{}", name.kind().folder(), name.short());
+        there.as_ref().is_none_or(|there| there.iter().any(|object| object.key == key))
+    };
+    let reads = names.iter().map(|name| async {
+        match is_there(name) {
+            true => remote.slot(name).await,
+            false => Ok(Slot::default()),
+        }
+    });
+    join_all(reads).await.into_iter().collect()
+}
+
+async fn arrived(remote: &RemoteStore) -> Result<HashMap<String, u64>, RemoteError> {
+    let listed = remote.client().list(OBJECTS).await?;
+    let named = listed.into_iter().filter_map(|object| {
+        let name = object.key.strip_prefix(OBJECTS)?.to_owned();
+        name.parse::<PackId>().is_ok().then_some((name, object.bytes))
+    });
+    Ok(named.collect())
+}

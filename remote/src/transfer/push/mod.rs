@@ -1,0 +1,472 @@
+//! Push: what the other side lacks goes there, then refs move.
+//!
+//! ```text
+//! 1  the refs, a listing of the index      meanwhile what is to go is worked
+//!                                          out here, and goes if it is little
+//! 2  packs                                 many at a time; with a new store its
+//!                                          settings and first branch
+//! 3  their outlines                        one object: now they count
+//! 4  the refs                              compare-and-swap; what is superfluous
+//!                                          in the index goes
+//! ```
+//!
+//! Each line is one round trip where nothing is in the way; 1 and 2 are one
+//! when little is to go. A store that is seen for the first time is looked at
+//! in place of the listing, and listed in a round trip of its own if there is
+//! one. Where all is there already the refs alone are asked for, and a listing
+//! only if one of them is to move.
+//!
+//! Interrupted at any point, what arrived is found again by its name: packs
+//! are named by their bytes, gathering the same makes the same bytes, and a
+//! note here says that some may be there. A pack of which only parts had arrived
+//! is sent again; packs are of 64 MiB, and two at most are sent in parts at a time.
+//!
+//! Many small pushes leave many small packs there. Merging those is the work of
+//! whoever collects garbage, and not done here.
+
+mod ask;
+mod plan;
+mod send;
+
+use std::{collections::HashMap, path::Path, thread};
+
+use snap_core::{
+    base::{
+        id::{CommitId, ObjectId},
+        observe::Observer,
+    },
+    ops::select::{Gather, Selection},
+    repo::{
+        Repo,
+        ref_name::{RefKind, RefName},
+        refs::Head,
+    },
+};
+use tokio::runtime::Handle;
+
+use self::{
+    ask::{Answers, Question},
+    send::Sending,
+};
+use super::is_before;
+use crate::store::{Found, RemoteError, RemoteStore, refs::Slot};
+
+pub use plan::{Plan, plan};
+
+/// Bytes of packs that go before it is known whether the refs may move.
+const EAGER_BYTES: u64 = 8 << 20;
+
+/// How often a ref that others move meanwhile is tried.
+const RACES: usize = 8;
+
+/// What may be moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Move {
+    /// A branch goes forward only, a tag is only made.
+    #[default]
+    Forward,
+    /// A ref goes wherever it is told to.
+    Force,
+}
+
+/// A ref that is to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// Which.
+    pub name: RefName,
+    /// Where to.
+    pub commit: CommitId,
+    /// What may be moved.
+    pub moves: Move,
+}
+
+/// Choices.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// Which refs there are to move.
+    pub refs: Vec<Update>,
+    /// Where a scratch folder may be made.
+    pub scratch: &'a Path,
+}
+
+/// What became of one ref.
+#[derive(Debug)]
+pub struct Pushed {
+    /// Which.
+    pub name: RefName,
+    /// Where it stood before; `None` when it was not there.
+    pub before: Option<CommitId>,
+    /// Where it was to go, and stands unless there is an error.
+    pub after: CommitId,
+    /// Why it did not move: [`RemoteError::Behind`], [`RemoteError::Diverged`],
+    /// or whatever went wrong.
+    pub result: Result<(), RemoteError>,
+}
+
+/// What happened.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The refs, in the order in which they were given.
+    pub refs: Vec<Pushed>,
+    /// Objects that were not there.
+    pub objects: u64,
+    /// Their bytes, uncompressed.
+    pub raw_bytes: u64,
+    /// Bytes of packs that were sent.
+    pub sent_bytes: u64,
+    /// Packs that were sent.
+    pub packs: u64,
+    /// Packs that had arrived before.
+    pub resumed: u64,
+}
+
+impl Outcome {
+    /// The same, unless a ref did not move: then why the first of them did not.
+    ///
+    /// # Errors
+    /// The error of that ref.
+    pub fn all_moved(mut self) -> Result<Self, RemoteError> {
+        match self.refs.iter().position(|pushed| pushed.result.is_err()) {
+            Some(at) => self.refs.swap_remove(at).result.map(|()| self),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Brings commits to the store elsewhere, and moves refs there.
+///
+/// # Errors
+/// [`RemoteError`] when nothing could be done at all: no ref has then moved.
+/// What hinders one ref is told in [`Outcome::refs`].
+pub fn run(
+    repo: &Repo,
+    remote: &mut RemoteStore,
+    options: &Options<'_>,
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<Outcome, RemoteError> {
+    let _hold = repo.store().hold_packs()?;
+    let push = Push { repo, options, runtime, observer };
+    let Prepared { slots, found, selection, sending, arrived, mut fates } =
+        push.prepare(remote, Eager::Yes)?;
+    let mut outcome = Outcome::default();
+    if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
+        outcome.objects = selection.objects;
+        outcome.raw_bytes = selection.raw_bytes;
+        let sending = match sending {
+            Some(sending) => sending,
+            None => Sending::begin(remote, send::packs(selection)?, &arrived, runtime),
+        };
+        push.send(remote, found, sending, &mut outcome)?;
+        let outlines = selection.packs().into_iter().map(|(store, id)| store.outline(&id));
+        let publication = remote.publication(outlines.collect::<Result<_, _>>()?)?;
+        runtime.block_on(remote.write_publication(publication))?;
+    } else if found == Found::Nothing {
+        runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
+    }
+    if observer.cancelled() {
+        return Err(RemoteError::Interrupted);
+    }
+    runtime.block_on(push.move_refs(remote, &slots, &mut fates));
+    let told = options.refs.iter().zip(slots).zip(fates);
+    outcome.refs = told.map(|((update, slot), fate)| fate.told(update, &slot)).collect();
+    Ok(outcome)
+}
+
+/// Deletes a ref elsewhere, if it stands where `expected` says, or wherever it
+/// stands. Returns where it stood. Objects stay.
+///
+/// # Errors
+/// [`RemoteError::NoRef`], [`RemoteError::Raced`].
+pub fn delete(
+    remote: &RemoteStore,
+    name: &RefName,
+    expected: Option<CommitId>,
+    runtime: &Handle,
+) -> Result<CommitId, RemoteError> {
+    runtime.block_on(async {
+        let location = || remote.location().to_owned();
+        let (found, slot) = futures::join!(remote.look(), remote.slot(name));
+        if found? == Found::Nothing {
+            return Err(RemoteError::NoStore { location: location() });
+        }
+        let mut slot = slot?;
+        for _ in 0..RACES {
+            let name = Box::new(name.clone());
+            let Some(commit) = slot.commit else {
+                return Err(RemoteError::NoRef { name, location: location() });
+            };
+            if expected.is_some_and(|expected| expected != commit) {
+                let (location, theirs) = (location(), Some(commit));
+                return Err(RemoteError::Raced { name, location, theirs });
+            }
+            match remote.swap(&name, &slot, None).await {
+                Err(RemoteError::Raced { .. }) => slot = remote.slot(&name).await?,
+                result => return result.map(|()| commit),
+            }
+        }
+        Err(RemoteError::Held { name: Box::new(name.clone()), location: location() })
+    })
+}
+
+/// What is to become of a ref, or became of it.
+enum Fate {
+    /// It stands there already.
+    Stands,
+    /// It shall move.
+    Go,
+    /// It moved, from where it stood in the end.
+    Moved(Option<CommitId>),
+    /// It may not, or could not.
+    Not(RemoteError),
+}
+
+impl Fate {
+    fn told(self, update: &Update, slot: &Slot) -> Pushed {
+        let (before, result) = match self {
+            Self::Stands | Self::Go => (slot.commit, Ok(())),
+            Self::Moved(before) => (before, Ok(())),
+            Self::Not(error) => (slot.commit, Err(error)),
+        };
+        Pushed { name: update.name.clone(), before, after: update.commit, result }
+    }
+}
+
+/// Whether packs may go before all is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Eager {
+    Yes,
+    No,
+}
+
+/// What is known before anything is written, besides what went eagerly.
+struct Prepared<'s> {
+    slots: Vec<Slot>,
+    found: Found,
+    /// None when no ref is to move.
+    selection: Option<Selection<'s>>,
+    /// Packs that are on their way.
+    sending: Option<Sending>,
+    /// Lengths of packs that are there, as far as that was asked.
+    arrived: HashMap<String, u64>,
+    fates: Vec<Fate>,
+}
+
+/// What was worked out while the answers were on their way.
+type Early<'s> = Option<(Selection<'s>, Option<Sending>)>;
+
+struct Push<'a> {
+    repo: &'a Repo,
+    options: &'a Options<'a>,
+    runtime: &'a Handle,
+    observer: &'a dyn Observer,
+}
+
+impl<'a> Push<'a> {
+    fn prepare(&self, remote: &mut RemoteStore, eager: Eager) -> Result<Prepared<'a>, RemoteError> {
+        let question = self.question(remote)?;
+        let known = remote.mirror().store().packs();
+        let (answers, early) = self.ask(remote, question, eager);
+        let Answers { slots, mut found, listed, arrived } = answers?;
+        let mut fates = self.fates(remote, &slots)?;
+        let goes = fates.iter().any(|fate| matches!(fate, Fate::Go));
+        match (question, listed) {
+            (_, Some(listed)) => self.runtime.block_on(remote.take_in_listed(listed))?,
+            (Question::Refs, None) if goes => self.runtime.block_on(remote.refresh())?,
+            (Question::Survey, None) if found == Found::Store => {
+                self.runtime.block_on(remote.refresh())?;
+            }
+            _ => {}
+        }
+        if goes && question != Question::Survey && !remote.mirror().was_seen() {
+            // Somebody emptied the place.
+            found = self.runtime.block_on(remote.survey())?;
+        }
+        let mut prepared =
+            Prepared { slots, found, selection: None, sending: None, arrived, fates: Vec::new() };
+        if goes {
+            let commits = self.commits(&fates);
+            let all = commits.len() == fates.len();
+            let same = all && known == remote.mirror().store().packs();
+            match early?.filter(|_| same) {
+                Some((selection, sending)) => {
+                    (prepared.selection, prepared.sending) = (Some(selection), sending);
+                }
+                None => prepared.selection = Some(self.select(remote, &commits)?),
+            }
+        }
+        prepared.fates.append(&mut fates);
+        Ok(prepared)
+    }
+
+    /// What has to be asked first.
+    fn question(&self, remote: &RemoteStore) -> Result<Question, RemoteError> {
+        if !remote.mirror().was_seen() {
+            return Ok(Question::Survey);
+        }
+        for update in &self.options.refs {
+            if !remote.mirror().has(&update.commit.object())? {
+                return Ok(Question::RefsAndIndex);
+            }
+        }
+        Ok(Question::Refs)
+    }
+
+    /// Asks, and meanwhile works out what is to go if nothing is new there.
+    fn ask(
+        &self,
+        remote: &RemoteStore,
+        question: Question,
+        eager: Eager,
+    ) -> (Result<Answers, RemoteError>, Result<Early<'a>, RemoteError>) {
+        let names: Vec<&RefName> = self.options.refs.iter().map(|update| &update.name).collect();
+        thread::scope(|scope| {
+            let asking = scope.spawn(|| self.runtime.block_on(ask::ask(remote, &names, question)));
+            let early = match question {
+                Question::Refs => Ok(None),
+                _ => self.begin(remote, question, eager),
+            };
+            (asking.join().expect("asking does not panic"), early)
+        })
+    }
+
+    fn begin(
+        &self,
+        remote: &RemoteStore,
+        question: Question,
+        eager: Eager,
+    ) -> Result<Early<'a>, RemoteError> {
+        let commits: Vec<CommitId> = self.options.refs.iter().map(|update| update.commit).collect();
+        let selection = self.select(remote, &commits)?;
+        let packs = send::packs(&selection)?;
+        let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
+        // What may have arrived is not sent again, so that is looked at first.
+        let goes = eager == Eager::Yes
+            && question == Question::RefsAndIndex
+            && bytes <= EAGER_BYTES
+            && !remote.mirror().may_have_sent();
+        let begin = || Sending::begin(remote, packs, &HashMap::new(), self.runtime);
+        let sending = goes.then(begin);
+        Ok(Some((selection, sending)))
+    }
+
+    fn select(
+        &self,
+        remote: &RemoteStore,
+        commits: &[CommitId],
+    ) -> Result<Selection<'a>, RemoteError> {
+        let level = self.repo.config().compression.level;
+        let gather = Gather { scratch: self.options.scratch, level };
+        let has = |id: &ObjectId| remote.mirror().has(id);
+        Ok(Selection::make(self.repo.store(), commits, &has, gather, self.observer)?)
+    }
+
+    /// Commits of refs that are to move.
+    fn commits(&self, fates: &[Fate]) -> Vec<CommitId> {
+        let going = self.options.refs.iter().zip(fates);
+        let going = going.filter(|(_, fate)| matches!(fate, Fate::Go));
+        going.map(|(update, _)| update.commit).collect()
+    }
+
+    fn fates(&self, remote: &RemoteStore, slots: &[Slot]) -> Result<Vec<Fate>, RemoteError> {
+        let updates = self.options.refs.iter().zip(slots);
+        updates.map(|(update, slot)| self.fate(remote, update, slot)).collect()
+    }
+
+    fn fate(
+        &self,
+        remote: &RemoteStore,
+        update: &Update,
+        slot: &Slot,
+    ) -> Result<Fate, RemoteError> {
+        let Some(theirs) = slot.commit else { return Ok(Fate::Go) };
+        let (name, location) = (Box::new(update.name.clone()), remote.location().to_owned());
+        if theirs == update.commit {
+            return Ok(Fate::Stands);
+        }
+        if update.moves == Move::Force {
+            return Ok(Fate::Go);
+        }
+        let store = self.repo.store();
+        let is_branch = update.name.kind() == RefKind::Branch;
+        if is_branch && store.locate(&theirs.object())?.is_none() {
+            return Ok(Fate::Not(RemoteError::Behind { name, location, theirs }));
+        }
+        match is_branch && is_before(store, theirs, update.commit)? {
+            true => Ok(Fate::Go),
+            false => Ok(Fate::Not(RemoteError::Diverged { name, location, theirs })),
+        }
+    }
+
+    /// The branch that whoever clones begins with.
+    fn head(&self) -> Result<RefName, RemoteError> {
+        let refs = self.options.refs.iter().map(|update| &update.name);
+        let pushed = |name: &RefName| self.options.refs.iter().any(|update| update.name == *name);
+        match self.repo.refs().head()? {
+            Head::Branch(name) if pushed(&name) => Ok(name),
+            head => {
+                let first = refs.clone().find(|name| name.kind() == RefKind::Branch).cloned();
+                Ok(first.unwrap_or(match head {
+                    Head::Branch(name) => name,
+                    Head::Detached(_) => RefName::branch("main").expect("a good name"),
+                }))
+            }
+        }
+    }
+
+    /// Waits for packs, and makes a store where there is none.
+    fn send(
+        &self,
+        remote: &RemoteStore,
+        found: Found,
+        sending: Sending,
+        outcome: &mut Outcome,
+    ) -> Result<(), RemoteError> {
+        outcome.resumed = sending.resumed;
+        let head = self.head()?;
+        let create = async {
+            match found {
+                Found::Nothing => remote.create(&self.repo.config().to_text(), &head).await,
+                Found::Store => Ok(()),
+            }
+        };
+        let (created, sent) =
+            self.runtime.block_on(async { futures::join!(create, sending.finish(self.observer)) });
+        created?;
+        (outcome.packs, outcome.sent_bytes) = sent?;
+        Ok(())
+    }
+
+    async fn move_refs(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
+        let updates = self.options.refs.iter().zip(slots).zip(fates);
+        let going = updates.filter(|(_, fate)| matches!(fate, Fate::Go));
+        let moves = going.map(|((update, slot), fate)| async move {
+            let moved = self.move_ref(remote, update, slot.clone()).await;
+            *fate = moved.unwrap_or_else(Fate::Not);
+        });
+        let moves = futures::future::join_all(moves);
+        // What cannot be removed is there for the next push.
+        let (_, _superfluous) = futures::join!(moves, remote.remove_superfluous());
+    }
+
+    async fn move_ref(
+        &self,
+        remote: &RemoteStore,
+        update: &Update,
+        mut slot: Slot,
+    ) -> Result<Fate, RemoteError> {
+        for _ in 0..RACES {
+            match remote.swap(&update.name, &slot, Some(update.commit)).await {
+                Ok(()) => return Ok(Fate::Moved(slot.commit)),
+                Err(RemoteError::Raced { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            slot = remote.slot(&update.name).await?;
+            match self.fate(remote, update, &slot)? {
+                Fate::Go => {}
+                fate => return Ok(fate),
+            }
+        }
+        let (name, location) = (Box::new(update.name.clone()), remote.location().to_owned());
+        Err(RemoteError::Held { name, location })
+    }
+}

@@ -1,0 +1,161 @@
+//! What every service keeps to, whatever is behind it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use snap_nettest::{DavOptions, DavServer, S3Options, S3Server};
+use snap_remote::service::{
+    Progress, Service, Version, What, When,
+    client::{Client, PART_BYTES, WHOLE_BYTES},
+    folder::Folder,
+    memory::Memory,
+    open::{Secrets, open},
+};
+
+use crate::place::{Draw, bucket, hasty};
+
+/// Keys such as refs may have.
+const ODD: [&str; 6] = [
+    "refs/heads/with space",
+    "refs/heads/ümläut-日本",
+    "refs/heads/a+b&c=d",
+    "refs/heads/100%25",
+    "refs/heads/deep/er/still",
+    "refs/tags/v1.0~x'(y)",
+];
+
+async fn keys(service: &Arc<dyn Service>, prefix: &str) -> Vec<String> {
+    let listed = service.list(prefix).await.unwrap();
+    let mut keys: Vec<String> = listed.into_iter().map(|object| object.key).collect();
+    keys.sort();
+    keys
+}
+
+async fn reads_and_writes(service: &Arc<dyn Service>) {
+    assert_eq!(service.read("nothing", None).await.unwrap_err().what, What::NotFound);
+    assert_eq!(service.read("no/thing", Some(0..4)).await.unwrap_err().what, What::NotFound);
+    assert_eq!(service.length("nothing").await.unwrap(), None);
+    assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
+    assert_eq!(service.peek("", 8).await.unwrap(), Vec::<String>::new());
+    service.remove("nothing").await.unwrap();
+    let bytes = Bytes::from_static(b"0123456789");
+    service.write("objects/one", bytes.clone(), When::Always).await.unwrap();
+    assert_eq!(service.read("objects/one", None).await.unwrap().bytes, bytes);
+    assert_eq!(service.read("objects/one", Some(3..7)).await.unwrap().bytes, "3456");
+    assert_eq!(service.read("objects/one", Some(0..1)).await.unwrap().bytes, "0");
+    assert_eq!(service.read("objects/one", Some(8..12)).await.unwrap_err().what, What::Short);
+    assert_eq!(service.length("objects/one").await.unwrap(), Some(10));
+    service.write("objects/one", "other".into(), When::Always).await.unwrap();
+    assert_eq!(service.read("objects/one", None).await.unwrap().bytes, "other");
+    service.write("objects/two", "2".into(), When::Always).await.unwrap();
+    service.write("config.toml", "3".into(), When::Always).await.unwrap();
+    assert_eq!(keys(service, "objects/").await, ["objects/one", "objects/two"]);
+    let listed = service.list("objects/").await.unwrap();
+    assert_eq!(listed.iter().map(|object| object.bytes).sum::<u64>(), 6);
+    let some = service.peek("", 8).await.unwrap();
+    assert!(some.iter().any(|key| key.starts_with("objects/")), "{some:?}");
+    let many = ["objects/one", "objects/two", "objects/three"].map(str::to_owned);
+    service.remove_many(&many).await.unwrap();
+    assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
+    assert_eq!(service.length("config.toml").await.unwrap(), Some(1));
+}
+
+async fn odd_keys(service: &Arc<dyn Service>) {
+    for (number, key) in ODD.iter().enumerate() {
+        service.write(key, number.to_string().into(), When::Always).await.unwrap();
+    }
+    let mut odd: Vec<String> = ODD.map(str::to_owned).into();
+    odd.sort();
+    assert_eq!(keys(service, "refs/").await, odd);
+    for (number, key) in ODD.iter().enumerate() {
+        assert_eq!(service.read(key, None).await.unwrap().bytes, number.to_string(), "{key}");
+    }
+    service.remove_many(&odd).await.unwrap();
+    assert_eq!(keys(service, "refs/").await, Vec::<String>::new());
+}
+
+async fn keeps_conditions(service: &Arc<dyn Service>) {
+    let can = service.conditions();
+    if !can.absent || !can.unchanged {
+        return;
+    }
+    let write = |text: &'static str, when| service.write("refs/x", text.into(), when);
+    let version = || async { service.read("refs/x", None).await.unwrap().version.unwrap() };
+    write("1", When::Absent).await.unwrap();
+    assert_eq!(write("2", When::Absent).await.unwrap_err().what, What::Conflict);
+    let first: Version = version().await;
+    write("2", When::Unchanged(first.clone())).await.unwrap();
+    assert_eq!(write("3", When::Unchanged(first)).await.unwrap_err().what, What::Conflict);
+    assert_eq!(service.read("refs/x", None).await.unwrap().bytes, "2");
+    let second = version().await;
+    service.remove("refs/x").await.unwrap();
+    assert_eq!(write("3", When::Unchanged(second)).await.unwrap_err().what, What::Conflict);
+    // Of many, one wins.
+    let writes = (0..16).map(|number: u32| {
+        let service = Arc::clone(service);
+        tokio::spawn(async move {
+            let write = service.write("refs/y", number.to_string().into(), When::Absent);
+            write.await.is_ok()
+        })
+    });
+    let won = futures::future::join_all(writes).await;
+    assert_eq!(won.into_iter().filter(|won| *won.as_ref().unwrap()).count(), 1);
+}
+
+async fn large_files(service: &Arc<dyn Service>, length: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large");
+    fs_err::write(&path, Draw(7).bytes(length as usize)).unwrap();
+    let client = Client::new(Arc::clone(service), hasty(), Arc::default());
+    let progress = Progress::default();
+    client.write_file("objects/large", (&path, length), &progress).await.unwrap();
+    assert_eq!(progress.bytes(), length);
+    assert_eq!(service.length("objects/large").await.unwrap(), Some(length));
+    let hash = |bytes: &[u8]| blake3::hash(bytes);
+    let found = service.read("objects/large", None).await.unwrap().bytes;
+    assert_eq!(hash(&found), hash(&fs_err::read(&path).unwrap()));
+    progress.stop();
+    let error = client.write_file("objects/other", (&path, length), &progress).await.unwrap_err();
+    assert_eq!(error.what, What::Stopped);
+    assert_eq!(service.length("objects/other").await.unwrap(), None);
+}
+
+fn keeps_to_it(service: &Arc<dyn Service>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        reads_and_writes(service).await;
+        odd_keys(service).await;
+        keeps_conditions(service).await;
+        large_files(service, WHOLE_BYTES + PART_BYTES + 5).await;
+    });
+}
+
+#[test]
+fn memory_keeps_to_the_contract() {
+    let service: Arc<dyn Service> = Arc::new(Memory::named("contract", Arc::default()));
+    keeps_to_it(&service);
+}
+
+#[test]
+fn a_folder_keeps_to_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let service: Arc<dyn Service> =
+        Arc::new(Folder::new(folder.path().join("store"), Arc::default()));
+    keeps_to_it(&service);
+}
+
+#[test]
+fn a_bucket_keeps_to_the_contract() {
+    let server = S3Server::start(S3Options::default());
+    keeps_to_it(&bucket(&server.endpoint(), &server, &Arc::default()));
+    assert_eq!(server.unfinished_uploads(), Vec::<String>::new());
+}
+
+#[test]
+fn a_share_keeps_to_the_contract() {
+    let server = DavServer::start(DavOptions::default());
+    let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
+    let location = location.parse().unwrap();
+    let service = open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default());
+    keeps_to_it(&service.unwrap());
+}

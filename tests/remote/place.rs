@@ -1,0 +1,308 @@
+//! A store here with files to commit, and services to push it to.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+use std::{ops::Range, path::Path, time::Duration};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use opendal::{Operator, services};
+use snap_core::{
+    base::{id::CommitId, observe::Silent},
+    disk::Disk,
+    ops::{
+        commit::{self, Options as Commit, Source},
+        reach,
+    },
+    repo::{Change, Config, RefName, Repo},
+    store::{Marks, Place as At},
+};
+use snap_nettest::S3Server;
+use snap_remote::{
+    service::{
+        Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+        client::{Client, Policy},
+        opendal::Bucket,
+        traffic::Traffic,
+        transport::Transport,
+    },
+    store::{RemoteError, RemoteStore},
+    transfer::{pull, push},
+};
+use tokio::runtime::Runtime;
+
+pub fn branch(name: &str) -> RefName {
+    RefName::branch(name).unwrap()
+}
+
+/// Retries that cost no time worth mentioning.
+pub fn hasty() -> Policy {
+    let pause = Duration::from_millis(1);
+    Policy { pause, longest_pause: pause, attempts: 4, ..Policy::default() }
+}
+
+/// Numbers that follow from a seed (splitmix64).
+pub struct Draw(pub u64);
+
+impl Draw {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let words = std::iter::repeat_with(|| self.below(u64::MAX).to_be_bytes());
+        words.flatten().take(count).collect()
+    }
+}
+
+/// A store with a folder to commit.
+pub struct Place {
+    pub folder: tempfile::TempDir,
+    pub repo: Repo,
+    pub runtime: Runtime,
+    branch: RefName,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        fs_err::create_dir(folder.path().join("files")).unwrap();
+        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
+        let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        Self { folder, repo, runtime, branch: branch("main") }
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.folder.path().join("files").join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, bytes).unwrap();
+    }
+
+    pub fn commit(&self) -> CommitId {
+        let source = Source::Folder(self.folder.path().join("files"));
+        let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
+        commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
+    }
+
+    /// Writes a file and commits.
+    pub fn change(&self, name: &str, bytes: impl AsRef<[u8]>) -> CommitId {
+        self.write(name, bytes);
+        self.commit()
+    }
+
+    /// A store elsewhere, of which is known what the cache `cache` holds.
+    pub fn remote(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
+        self.remote_counting(service, cache, Arc::default())
+    }
+
+    pub fn remote_counting(
+        &self,
+        service: Arc<dyn Service>,
+        cache: &str,
+        traffic: Arc<Traffic>,
+    ) -> RemoteStore {
+        let client = Client::new(service, hasty(), traffic);
+        let cache = self.folder.path().join("store/cache").join(cache);
+        RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
+    }
+
+    pub fn update(&self, name: &str, commit: CommitId) -> push::Update {
+        push::Update { name: branch(name), commit, moves: push::Move::Forward }
+    }
+
+    pub fn push_all(
+        &self,
+        remote: &mut RemoteStore,
+        refs: Vec<push::Update>,
+    ) -> Result<push::Outcome, RemoteError> {
+        let options = push::Options { refs, scratch: self.folder.path() };
+        push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))
+    }
+
+    pub fn push(
+        &self,
+        remote: &mut RemoteStore,
+        commit: CommitId,
+    ) -> Result<push::Outcome, RemoteError> {
+        let update = push::Update { name: self.branch.clone(), ..self.update("main", commit) };
+        self.push_all(remote, vec![update])?.all_moved()
+    }
+
+    pub fn plan(&self, remote: &mut RemoteStore, commit: CommitId) -> push::Plan {
+        let refs = vec![self.update("main", commit)];
+        let options = push::Options { refs, scratch: self.folder.path() };
+        push::plan(&self.repo, remote, &options, (self.runtime.handle(), &Silent)).unwrap()
+    }
+
+    pub fn pull(&self, remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
+        let level = self.repo.config().compression.level;
+        let outcome =
+            pull::run(self.repo.store(), remote, (name, level), (self.runtime.handle(), &Silent))?;
+        let now = snap_core::base::time::Time::now();
+        let change = Change { time: now, who: "ada", reason: "pull" };
+        let old = self.repo.refs().read(name).unwrap();
+        self.repo.refs().update(name, old, Some(outcome.commit), &change).unwrap();
+        Ok(outcome.commit)
+    }
+}
+
+/// Where a ref stands, of which all that it refers to is known to a client that
+/// knew nothing, and all packs of that are there. `None` when it is not there.
+pub fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
+    let place = Place::new();
+    let mut remote = place.remote(Arc::clone(&service), "fresh");
+    let standing = place.runtime.block_on(remote.standing(&branch(name))).unwrap()?;
+    place.runtime.block_on(remote.refresh()).unwrap();
+    let packs = place.runtime.block_on(service.list("objects/")).unwrap();
+    for id in remote.mirror().store().packs() {
+        let key = format!("objects/{id}");
+        assert!(packs.iter().any(|pack| pack.key == key), "{key} is missing");
+    }
+    assert_eq!(place.pull(&mut remote, &branch(name)).unwrap(), standing.commit);
+    let marks = Marks::new(place.repo.store());
+    let mut enter = |id: &snap_core::base::id::ObjectId, _: &At| marks.mark(id);
+    reach::visit(place.repo.store(), &[standing.commit], &mut enter, &Silent).unwrap();
+    Some(standing.commit)
+}
+
+pub fn bucket(endpoint: &str, server: &S3Server, traffic: &Arc<Traffic>) -> Arc<dyn Service> {
+    keyed_bucket(endpoint, (server.access_key(), server.secret_key()), server.bucket(), traffic)
+}
+
+pub fn keyed_bucket(
+    endpoint: &str,
+    (access, secret): (&str, &str),
+    bucket: &str,
+    traffic: &Arc<Traffic>,
+) -> Arc<dyn Service> {
+    let builder = services::S3::default()
+        .bucket(bucket)
+        .region(S3Server::REGION)
+        .endpoint(endpoint)
+        .access_key_id(access)
+        .secret_access_key(secret)
+        .root("/some/prefix")
+        .disable_config_load();
+    let transport = Transport::new(Arc::clone(traffic)).unwrap();
+    Arc::new(Bucket::over_http(Operator::new(builder).unwrap(), transport))
+}
+
+/// What is done before a call is passed on.
+type Before = Box<dyn Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// A service that is in the way of another: each call is first shown, with its
+/// number from 0, what it does and its key, and fails for good if that says so.
+pub struct Wrapped {
+    inner: Arc<dyn Service>,
+    calls: AtomicU64,
+    before: Before,
+    pub seen: Mutex<Vec<(&'static str, String)>>,
+}
+
+impl std::fmt::Debug for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wrapped").finish_non_exhaustive()
+    }
+}
+
+impl Wrapped {
+    pub fn new(
+        inner: Arc<dyn Service>,
+        before: impl Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let before = Box::new(before);
+        Arc::new(Self { inner, calls: AtomicU64::new(0), before, seen: Mutex::default() })
+    }
+
+    /// Fails for good from a call on.
+    pub fn failing_from(inner: Arc<dyn Service>, first: u64) -> Arc<Self> {
+        Self::new(inner, move |number, _, _| Box::pin(async move { number >= first }))
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls.load(SeqCst)
+    }
+
+    async fn pass(&self, operation: &'static str, key: &str) -> Result<(), ServiceError> {
+        let number = self.calls.fetch_add(1, SeqCst);
+        self.seen.lock().unwrap().push((operation, key.to_owned()));
+        match (self.before)(number, operation, key).await {
+            false => Ok(()),
+            true => Err(ServiceError::new(operation, key, What::Other, "it broke".to_owned())),
+        }
+    }
+}
+
+impl Service for Wrapped {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        Box::pin(async move {
+            self.pass("read", key).await?;
+            self.inner.read(key, range).await
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+        when: When,
+    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        Box::pin(async move {
+            self.pass("write", key).await?;
+            self.inner.write(key, bytes, when).await
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+        Box::pin(async move {
+            self.pass("list", prefix).await?;
+            self.inner.list(prefix).await
+        })
+    }
+
+    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+        Box::pin(async move {
+            self.pass("stat", key).await?;
+            self.inner.length(key).await
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            self.pass("remove", key).await?;
+            self.inner.remove(key).await
+        })
+    }
+
+    fn conditions(&self) -> Conditions {
+        self.inner.conditions()
+    }
+
+    fn write_file<'a>(
+        &'a self,
+        key: &'a str,
+        path: &'a Path,
+        length: u64,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            self.pass("write", key).await?;
+            self.inner.write_file(key, path, length).await
+        })
+    }
+}

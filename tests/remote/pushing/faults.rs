@@ -1,0 +1,208 @@
+//! Bad buckets and bad networks: what is said, and what a caller can do.
+
+use std::{sync::Arc, time::Duration};
+
+use snap_core::base::kind::ErrorKind;
+use snap_nettest::{Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_remote::{
+    service::{
+        Service,
+        client::{Client, Policy},
+        traffic::Traffic,
+    },
+    store::{RemoteError, RemoteStore},
+};
+
+use crate::place::{Place, branch, bucket, complete, hasty, keyed_bucket};
+
+/// Pushes something, and says how that failed.
+fn failed(service: Arc<dyn Service>, server: &S3Server) -> RemoteError {
+    let here = Place::new();
+    let commit = here.change("a", "first");
+    let error = here.push(&mut here.remote(service, "remote"), commit).unwrap_err();
+    let mut text = format!("{error:?}");
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(error) = cause {
+        text = format!("{text} {error}");
+        cause = error.source();
+    }
+    assert!(!text.contains(server.secret_key()) && !text.contains(server.access_key()), "{text}");
+    assert!(text.contains("test://place"), "{text}");
+    error
+}
+
+#[track_caller]
+fn says(error: &RemoteError, kind: ErrorKind, words: &str) {
+    let text = error.to_string();
+    assert!(text.contains(words), "{text:?} does not say {words:?}");
+    assert!(text.contains("test://place"), "{text}");
+    assert_eq!(error.kind(), kind, "{text}");
+}
+
+#[test]
+fn who_may_not_is_told_so() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let ask = || bucket(&proxy.endpoint(), &server, &Arc::default());
+    server.deny(Denied::Everything);
+    says(&failed(ask(), &server), ErrorKind::Denied, "permission is denied");
+    server.deny(Denied::Writes);
+    let error = failed(ask(), &server);
+    says(&error, ErrorKind::Denied, "permission is denied");
+    assert!(error.to_string().starts_with("cannot write "), "{error}");
+    server.deny(Denied::Nothing);
+    assert_eq!(server.keys(), Vec::<String>::new());
+    let (access, secret) = (server.access_key(), server.secret_key());
+    for keys in [("WRONGACCESSKEY000000", secret), (access, "wrong secret")] {
+        let service = keyed_bucket(&proxy.endpoint(), keys, server.bucket(), &Arc::default());
+        says(&failed(service, &server), ErrorKind::Denied, "the keys are missing, or not known");
+    }
+    let other =
+        keyed_bucket(&proxy.endpoint(), (access, secret), "unknown-bucket", &Arc::default());
+    says(&failed(other, &server), ErrorKind::NotFound, "there is no such bucket");
+    for (fault, words) in [
+        (Fault::error(403, "RequestTimeTooSkewed"), "the clocks here and there differ too much"),
+        (Fault::error(400, "ExpiredToken"), "the keys have expired"),
+    ] {
+        proxy.add(Rule::new(fault));
+        says(&failed(ask(), &server), ErrorKind::Denied, words);
+        proxy.clear_rules();
+    }
+}
+
+#[test]
+fn where_nobody_answers_that_is_said() {
+    let server = S3Server::start(S3Options::default());
+    let nobody = {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", socket.local_addr().unwrap())
+    };
+    let keys = (server.access_key(), server.secret_key());
+    for endpoint in [nobody.as_str(), "http://no-such-host.invalid"] {
+        let service = keyed_bucket(endpoint, keys, "bucket", &Arc::default());
+        let error = failed(service, &server);
+        says(&error, ErrorKind::Unavailable, "nobody answers there");
+        let is_refused = error.to_string().contains("refused");
+        assert_eq!(is_refused, endpoint == nobody, "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_store_is_left_alone() {
+    let server = S3Server::start(S3Options::default());
+    let ask = || bucket(&server.endpoint(), &server, &Arc::default());
+    server.put("some/prefix/holiday.jpg", "picture");
+    let error = failed(ask(), &server);
+    says(&error, ErrorKind::Invalid, "there is no store at test://place, but something else");
+    assert!(error.to_string().contains("holiday.jpg"), "{error}");
+    assert_eq!(server.keys(), ["some/prefix/holiday.jpg"]);
+    server.put("some/prefix/config.toml", "version = 99\n");
+    let error = failed(ask(), &server);
+    says(&error, ErrorKind::Unsupported, "the settings of the store at test://place");
+    server.put("some/prefix/config.toml", "what is this?");
+    let error = failed(ask(), &server);
+    assert!(matches!(error, RemoteError::Config { .. }), "{error}");
+    assert_eq!(server.keys().len(), 2);
+}
+
+#[test]
+fn a_full_bucket_is_said_to_be_full_and_filled_later() {
+    let server = S3Server::start(S3Options::default());
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let here = Place::new();
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), first).unwrap();
+    let stored: usize = server.dump().values().map(bytes::Bytes::len).sum();
+    server.set_capacity(Some(stored as u64 + 100));
+    let second = here.change("b", [7; 5000]);
+    let error = here.push(&mut here.remote(service(), "remote"), second).unwrap_err();
+    says(&error, ErrorKind::Unavailable, "no room is left there");
+    assert_eq!(complete(service(), "main"), Some(first));
+    server.set_capacity(None);
+    here.push(&mut here.remote(service(), "remote"), second).unwrap();
+    assert_eq!(complete(service(), "main"), Some(second));
+}
+
+#[test]
+fn a_ref_that_is_damaged_is_named() {
+    let server = S3Server::start(S3Options::default());
+    server.put("some/prefix/refs/heads/main", "what is this?");
+    let service = bucket(&server.endpoint(), &server, &Arc::default());
+    let here = Place::new();
+    let remote = here.remote(service, "remote");
+    let error = here.runtime.block_on(remote.standing(&branch("main"))).unwrap_err();
+    says(&error, ErrorKind::Damaged, "refs/heads/main at test://place is damaged");
+}
+
+#[test]
+fn a_pack_that_is_cut_short_or_gone_is_named() {
+    let server = S3Server::start(S3Options::default());
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let here = Place::new();
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), first).unwrap();
+    let key = server.keys().into_iter().find(|key| key.contains("/objects/")).unwrap();
+    let name = key.strip_prefix("some/prefix/").unwrap();
+    let whole = server.get(&key).unwrap();
+    let pulled = |cache: &str| {
+        let there = Place::new();
+        let mut remote = there.remote(service(), cache);
+        there.pull(&mut remote, &branch("main")).unwrap_err()
+    };
+    server.corrupt(&key);
+    says(&pulled("one"), ErrorKind::Damaged, name);
+    server.put(&key, whole.slice(..whole.len() - 1));
+    says(&pulled("two"), ErrorKind::Damaged, name);
+    server.forget(&key);
+    says(&pulled("three"), ErrorKind::NotFound, name);
+}
+
+#[test]
+fn what_fails_for_a_while_is_tried_again_after_the_time_asked_for() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    let commit = here.change("a", "first");
+    let service = bucket(&proxy.endpoint(), &server, &traffic);
+    let mut remote = here.remote_counting(service, "remote", Arc::clone(&traffic));
+    proxy.add(Rule::new(Fault::retry_after(503, 1)).path("objects/").kind(Kind::Put).times(1));
+    proxy.add(Rule::new(Fault::status(500)).path("index/").kind(Kind::Put).times(1));
+    proxy.add(Rule::new(Fault::Reset).path("refs/").kind(Kind::Put).times(1));
+    proxy.add(Rule::new(Fault::Truncate).path("config.toml").kind(Kind::Get).times(1));
+    let began = std::time::Instant::now();
+    here.push(&mut remote, commit).unwrap();
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    assert!((3..=4).contains(&traffic.counts().retries), "{:?}", traffic.counts());
+    // And not for ever.
+    proxy.add(Rule::new(Fault::status(503)));
+    let second = here.change("a", "second");
+    let error = here.push(&mut remote, second).unwrap_err();
+    says(&error, ErrorKind::Unavailable, "too many requests");
+}
+
+#[test]
+fn silence_has_an_end() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let here = Place::new();
+    let commit = here.change("a", "first");
+    let policy = Policy { timeout: Duration::from_millis(300), attempts: 2, ..hasty() };
+    let service = bucket(&proxy.endpoint(), &server, &Arc::default());
+    let client = Client::new(service, policy, Arc::default());
+    let cache = here.folder.path().join("store/cache/stalled");
+    let mut remote = RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap();
+    proxy.add(Rule::new(Fault::Stall).path("objects/"));
+    let error = here.push(&mut remote, commit).unwrap_err();
+    says(&error, ErrorKind::Unavailable, "no answer in 0 s");
+    proxy.clear_rules();
+    here.push(
+        &mut here.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "other"),
+        commit,
+    )
+    .unwrap();
+    assert_eq!(
+        complete(bucket(&server.endpoint(), &server, &Arc::default()), "main"),
+        Some(commit)
+    );
+}

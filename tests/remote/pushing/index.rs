@@ -1,0 +1,193 @@
+//! The index elsewhere: few files, nothing lost, read again when it changed.
+
+use std::sync::Arc;
+
+use snap_core::base::kind::ErrorKind;
+use snap_nettest::{S3Options, S3Server};
+use snap_remote::{
+    service::{Service, memory::Memory, traffic::Traffic},
+    store::RemoteError,
+};
+
+use crate::place::{Place, Wrapped, bucket, complete};
+
+#[test]
+fn after_many_pushes_the_index_is_one_page_and_few_files() {
+    let traffic = Arc::new(Traffic::default());
+    let memory = || Arc::new(Memory::named("many_pushes", Arc::clone(&traffic)));
+    let here = Place::new();
+    let mut remote = here.remote_counting(memory(), "remote", Arc::clone(&traffic));
+    let (mut most, mut last, mut over) = (0, None, 0);
+    for number in 0..300 {
+        let commit = here.change("a", format!("number {number}"));
+        let before = traffic.counts().requests();
+        here.push(&mut remote, commit).unwrap();
+        // Here each file that is removed is a request, in a bucket all are one.
+        let requests = traffic.counts().requests() - before;
+        over += u64::from(number > 0 && requests > 5);
+        assert!(number == 0 || requests <= 5 + 40, "{requests} at {number}");
+        let files = here.runtime.block_on(memory().list("index/")).unwrap().len();
+        most = most.max(files);
+        last = Some(commit);
+    }
+    assert!(most <= 40, "{most}");
+    assert!(over <= 300 / 7 + 1, "{over} of 300 cost more");
+    let fresh = Place::new();
+    let before = traffic.counts().requests();
+    let mut reader = fresh.remote(memory(), "fresh");
+    fresh.runtime.block_on(reader.refresh()).unwrap();
+    assert!(traffic.counts().requests() - before <= 1 + 40);
+    assert_eq!(reader.mirror().store().packs(), remote.mirror().store().packs());
+    let again = traffic.counts().requests();
+    fresh.runtime.block_on(reader.refresh()).unwrap();
+    assert_eq!(traffic.counts().requests() - again, 1, "what was read is not read again");
+    assert_eq!(complete(memory(), "main"), last);
+}
+
+#[test]
+fn in_a_bucket_merging_costs_no_more_than_six_requests() {
+    let server = S3Server::start(S3Options::default());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    let service = bucket(&server.endpoint(), &server, &traffic);
+    let mut remote = here.remote_counting(service, "remote", Arc::clone(&traffic));
+    let mut removed = 0;
+    for number in 0..40 {
+        let commit = here.change("a", format!("number {number}"));
+        let before = traffic.counts();
+        let planned = (number > 0).then(|| {
+            let service = bucket(&server.endpoint(), &server, &Arc::default());
+            let mut planning = here.remote(service, "planning");
+            here.plan(&mut planning, commit);
+            here.plan(&mut planning, commit).requests_by_kind
+        });
+        here.push(&mut remote, commit).unwrap();
+        let now = traffic.counts();
+        let requests = now.requests() - before.requests();
+        assert!(requests <= if number == 0 { 10 } else { 6 }, "{requests} at {number}");
+        if let Some(planned) = planned {
+            assert_eq!(planned.iter().sum::<u64>(), requests, "at {number}");
+        }
+        removed += now.by_kind[5] - before.by_kind[5];
+    }
+    assert!((4..=6).contains(&removed), "{removed}");
+    let files = server.keys().iter().filter(|key| key.contains("/index/")).count();
+    assert!(files <= 16, "{files}");
+}
+
+#[test]
+fn two_who_merge_at_once_lose_nothing() {
+    let memory = || Arc::new(Memory::named("two_merge", Arc::default()));
+    let places: Vec<Place> = (0..3).map(|_| Place::new()).collect();
+    let mut lasts = Vec::new();
+    std::thread::scope(|scope| {
+        let pushes = places.iter().enumerate().map(|(who, place)| {
+            scope.spawn(move || {
+                let mut remote = place.remote(memory(), "remote");
+                let mut last = None;
+                for number in 0..60 {
+                    let commit = place.change("a", format!("{who} {number}"));
+                    let refs = vec![place.update(&format!("b{who}"), commit)];
+                    place.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
+                    last = Some(commit);
+                }
+                last
+            })
+        });
+        let pushes: Vec<_> = pushes.collect();
+        lasts = pushes.into_iter().map(|push| push.join().unwrap()).collect();
+    });
+    for (who, last) in lasts.into_iter().enumerate() {
+        assert_eq!(complete(memory(), &format!("b{who}")), last);
+    }
+    let files = places[0].runtime.block_on(memory().list("index/")).unwrap().len();
+    assert!(files <= 60, "{files}");
+}
+
+#[test]
+fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
+    let memory = || Arc::new(Memory::named("merged_away", Arc::default()));
+    let here = Place::new();
+    let mut remote = here.remote(memory(), "remote");
+    for number in 0..7 {
+        let commit = here.change("a", format!("{number}"));
+        here.push(&mut remote, commit).unwrap();
+    }
+    let reader = Place::new();
+    // While the reader reads what it has listed, two pushes merge that away.
+    let pusher = std::sync::Mutex::new(Some((here, remote)));
+    let pusher = Arc::new(pusher);
+    let service = {
+        let pusher = Arc::clone(&pusher);
+        Wrapped::new(memory(), move |_, operation, key| {
+            let merge = operation == "read" && key.starts_with("index/");
+            let pusher = Arc::clone(&pusher);
+            Box::pin(async move {
+                if merge {
+                    let merged = tokio::task::spawn_blocking(move || {
+                        let Some((here, mut remote)) = pusher.lock().unwrap().take() else {
+                            return;
+                        };
+                        for text in ["merges", "removes"] {
+                            let commit = here.change("a", text);
+                            here.push(&mut remote, commit).unwrap();
+                        }
+                    });
+                    merged.await.unwrap();
+                }
+                false
+            })
+        })
+    };
+    let mut other = reader.remote(service.clone(), "remote");
+    reader.runtime.block_on(other.refresh()).unwrap();
+    assert_eq!(other.mirror().store().packs().len(), 9);
+    let lists = service.seen.lock().unwrap().iter().filter(|(op, _)| *op == "list").count();
+    assert!((2..=3).contains(&lists), "{lists}");
+}
+
+#[test]
+fn a_bucket_that_forgets_or_damages_a_file_of_its_index_is_named() {
+    let server = S3Server::start(S3Options::default());
+    let here = Place::new();
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let commit = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), commit).unwrap();
+    let key = server.keys().into_iter().find(|key| key.contains("/index/")).unwrap();
+    let short = key.strip_prefix("some/prefix/").unwrap();
+    let error = |cache: &str| {
+        let mut reader = here.remote(service(), cache);
+        here.runtime.block_on(reader.refresh()).unwrap_err()
+    };
+    let bytes = server.get(&key).unwrap();
+    server.forget(&key);
+    let vanished = error("one");
+    assert!(matches!(vanished, RemoteError::Vanished { .. }), "{vanished}");
+    assert_eq!(vanished.kind(), ErrorKind::Damaged);
+    assert_eq!(vanished.to_string(), format!("{short} at test://place is listed, but not there"));
+    server.put(&key, bytes);
+    server.corrupt(&key);
+    let damaged = error("two");
+    assert_eq!(damaged.kind(), ErrorKind::Damaged);
+    let expected = format!("{short} at test://place is damaged: its bytes do not hash to its name");
+    assert_eq!(damaged.to_string(), expected);
+}
+
+#[test]
+fn a_listing_that_is_out_of_date_costs_bytes_and_nothing_else() {
+    let server = S3Server::start(S3Options::default());
+    let here = Place::new();
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let mut remote = here.remote(service(), "remote");
+    server.freeze_listings(true);
+    for number in 0..12 {
+        let commit = here.change("a", format!("{number}"));
+        let sent = here.push(&mut remote, commit).unwrap();
+        assert_eq!(sent.packs, 1, "what is known to be there is not sent again");
+        server.freeze_listings(number < 9);
+    }
+    server.freeze_listings(false);
+    let last = here.change("a", "last");
+    here.push(&mut remote, last).unwrap();
+    assert_eq!(complete(service(), "main"), Some(last));
+}

@@ -1,0 +1,184 @@
+//! A push that ends at any of its requests, and is made again.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use snap_core::base::id::CommitId;
+use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_remote::service::{Service, client::Policy, memory::Memory};
+
+use crate::place::{Draw, Place, Wrapped, bucket, complete};
+
+/// Three packs: two to be taken whole, one of which a part is wanted.
+fn history(here: &Place) -> Vec<CommitId> {
+    let mut commits = Vec::new();
+    for number in 0..3_u64 {
+        for file in 0..20 {
+            let bytes = Draw(number * 100 + file).bytes(5_000);
+            here.write(&format!("{number}/{file}"), bytes);
+        }
+        commits.push(here.commit());
+    }
+    commits
+}
+
+#[test]
+fn what_arrived_is_not_sent_again() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let here = Place::new();
+    let commits = history(&here);
+    let first = *commits.first().unwrap();
+    let last = *commits.last().unwrap();
+    let mut whole = None;
+    for refused in 0.. {
+        server.load(BTreeMap::new());
+        let cache = format!("cache{refused}");
+        let service = bucket(&proxy.endpoint(), &server, &Arc::default());
+        let mut remote = here.remote(service, &cache);
+        here.push(&mut remote, first).unwrap();
+        let before = server.keys();
+        proxy.take_counts();
+        proxy.add(Rule::new(Fault::status(403)).skip(refused));
+        let result = here.push(&mut remote, last);
+        proxy.clear_rules();
+        if result.is_ok() {
+            whole = Some(refused);
+            break;
+        }
+        let arrived: Vec<String> =
+            server.keys().into_iter().filter(|key| !before.contains(key)).collect();
+        // As another process would.
+        let service = bucket(&proxy.endpoint(), &server, &Arc::default());
+        let mut remote = here.remote(service, &cache);
+        proxy.take_counts();
+        here.push(&mut remote, last).unwrap();
+        let sent = proxy.requests().into_iter().filter(|seen| seen.kind == Kind::Put);
+        let again: Vec<String> = sent
+            .map(|seen| seen.path)
+            .filter(|path| {
+                arrived.iter().any(|key| key.contains("objects/") && path.contains(key.as_str()))
+            })
+            .collect();
+        assert_eq!(again, Vec::<String>::new(), "after {refused} requests");
+        let packs = server.keys().iter().filter(|key| key.contains("/objects/")).count();
+        assert_eq!(packs, 3, "after {refused} requests");
+        let fresh = bucket(&server.endpoint(), &server, &Arc::default());
+        assert_eq!(complete(fresh, "main"), Some(last));
+    }
+    assert!(whole.unwrap() >= 5, "each request was tried");
+}
+
+#[test]
+fn what_is_gathered_comes_out_the_same() {
+    let here = Place::new();
+    for number in 0..400_u64 {
+        here.write(&format!("{}/{number}", number % 5), Draw(number).bytes(3_000));
+    }
+    here.commit();
+    for number in 0..200 {
+        here.write(&format!("{}/{number}", number % 5), "changed");
+        fs_err::remove_file(here.folder.path().join(format!(
+            "files/{}/{}",
+            (number + 200) % 5,
+            number + 200
+        )))
+        .unwrap();
+    }
+    // A history of its own that takes a part of that pack.
+    fs_err::write(here.folder.path().join("store/refs/heads/main"), "").ok();
+    fs_err::remove_file(here.folder.path().join("store/refs/heads/main")).unwrap();
+    let commit = here.commit();
+    let sent = |name: &str| {
+        let service: Arc<dyn Service> = Arc::new(Memory::named(name, Arc::default()));
+        let mut remote = here.remote(Arc::clone(&service), name);
+        here.push(&mut remote, commit).unwrap();
+        let listed = here.runtime.block_on(service.list("objects/")).unwrap();
+        let mut keys: Vec<String> = listed.into_iter().map(|object| object.key).collect();
+        keys.sort();
+        keys
+    };
+    let (one, another) = (sent("gathered_1"), sent("gathered_2"));
+    assert_eq!(one, another);
+    let local: Vec<String> =
+        here.repo.store().packs().iter().map(|id| format!("objects/{id}")).collect();
+    assert!(one.iter().any(|key| !local.contains(key)), "something was gathered");
+}
+
+/// Pushes over a service that breaks for good at each call in turn; afterwards
+/// a fresh reader sees what was there before or all of it, and the next push
+/// finishes.
+fn breaks_everywhere(name: &str, conditions: bool) {
+    let here = Place::new();
+    let first = here.change("a", "first");
+    let second = here.change("a", "second");
+    for start in [None, Some(first)] {
+        for breaks in 0.. {
+            let memory = || -> Arc<dyn Service> {
+                let name = format!("{name}_{}_{breaks}", start.is_some());
+                let memory = Memory::named(&name, Arc::default());
+                match conditions {
+                    true => Arc::new(memory),
+                    false => Arc::new(memory.with_conditions(snap_remote::service::Conditions {
+                        absent: false,
+                        unchanged: false,
+                    })),
+                }
+            };
+            let cache = format!("{name}_{}_{breaks}", start.is_some());
+            if let Some(start) = start {
+                here.push(&mut here.remote(memory(), &cache), start).unwrap();
+            }
+            let broken = Wrapped::failing_from(memory(), breaks);
+            let result = here.push(&mut here.remote(broken, &cache), second);
+            // A claim that could not be taken back would be waited for.
+            let left = here.runtime.block_on(memory().list("claims/")).unwrap();
+            for claim in &left {
+                here.runtime.block_on(memory().remove(&claim.key)).unwrap();
+            }
+            let stands = complete(memory(), "main");
+            match &result {
+                Ok(_) => assert_eq!(stands, Some(second)),
+                Err(_) => assert!(stands == start || stands == Some(second), "{breaks}"),
+            }
+            here.push(&mut here.remote(memory(), &cache), second).unwrap();
+            assert_eq!(complete(memory(), "main"), Some(second), "after {breaks} calls");
+            if result.is_ok() && left.is_empty() {
+                assert!(breaks >= 5, "each call was tried");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_service_may_break_at_any_call() {
+    breaks_everywhere("breaks", true);
+}
+
+#[test]
+fn a_share_may_break_at_any_call() {
+    breaks_everywhere("breaks_share", false);
+}
+
+#[test]
+fn replies_may_be_lost_at_any_request() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let here = Place::new();
+    let first = here.change("a", "first");
+    let second = here.change("a", "second");
+    for lost in 0..16 {
+        server.load(BTreeMap::new());
+        let service = || bucket(&proxy.endpoint(), &server, &Arc::default());
+        let mut remote = here.remote(service(), &format!("cache{lost}"));
+        proxy.add(Rule::new(Fault::LoseReply).skip(lost).times(1));
+        // Not one of these takes its own write for somebody else's.
+        here.push(&mut remote, first).unwrap();
+        let moved = here.push(&mut remote, second).unwrap();
+        assert_eq!(moved.refs[0].before, Some(first), "reply {lost}");
+        proxy.clear_rules();
+        let fresh = bucket(&server.endpoint(), &server, &Arc::default());
+        assert_eq!(complete(fresh, "main"), Some(second));
+    }
+    assert!(Policy::default().attempts > 1);
+}

@@ -1,0 +1,246 @@
+//! Several clients at once: one wins, the others are told, nothing is lost.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use snap_core::base::id::CommitId;
+use snap_nettest::{S3Options, S3Server};
+use snap_remote::{
+    service::{Conditions, Service, What, memory::Memory},
+    store::{RemoteError, claims::LEASE},
+    transfer::push,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::place::{Draw, Place, Wrapped, branch, bucket, complete};
+
+/// So many clients push: each to a branch of its own, and all to one.
+fn clients_push(count: usize, rounds: usize) {
+    let server = S3Server::start(S3Options::default());
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let acknowledged: Mutex<HashMap<String, CommitId>> = Mutex::default();
+    // Who moved the shared branch, from where and where to.
+    let moves: Mutex<Vec<(Option<CommitId>, CommitId)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for who in 0..count {
+            let (acknowledged, moves, service) = (&acknowledged, &moves, &service);
+            scope.spawn(move || {
+                let place = Place::new();
+                let mut remote = place.remote(service(), "remote");
+                for number in 0..rounds {
+                    let commit = place.change("a", format!("{who} {number}"));
+                    let own = format!("own/{who}");
+                    let mut refs = vec![place.update(&own, commit), place.update("all", commit)];
+                    refs[1].moves = push::Move::Force;
+                    let outcome = place.push_all(&mut remote, refs).unwrap();
+                    let [mine, shared] = &outcome.refs[..] else { panic!("two refs") };
+                    mine.result.as_ref().unwrap();
+                    acknowledged.lock().unwrap().insert(own, commit);
+                    match &shared.result {
+                        Ok(()) => moves.lock().unwrap().push((shared.before, shared.after)),
+                        Err(RemoteError::Held { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    for (name, commit) in acknowledged.into_inner().unwrap() {
+        assert_eq!(complete(service(), &name), Some(commit), "{name}");
+    }
+    // The moves of the shared branch are one chain, from nothing to where it
+    // stands: nobody moved it from where somebody else already had.
+    let mut next: HashMap<Option<CommitId>, CommitId> = HashMap::new();
+    for (before, after) in moves.into_inner().unwrap() {
+        assert!(next.insert(before, after).is_none(), "two moved it from {before:?}");
+    }
+    let mut at = None;
+    while let Some(after) = next.remove(&at) {
+        at = Some(after);
+    }
+    assert!(next.is_empty() && at.is_some(), "{next:?}");
+    assert_eq!(complete(service(), "all"), at);
+}
+
+#[test]
+fn two_clients_push_at_once() {
+    clients_push(2, 10);
+}
+
+#[test]
+fn eight_clients_push_at_once() {
+    clients_push(8, 4);
+}
+
+#[test]
+fn the_one_who_loses_is_told_where_the_ref_stands() {
+    let memory = || Arc::new(Memory::named("loses", Arc::default()));
+    let (here, there) = (Place::new(), Place::new());
+    let base = here.change("a", "base");
+    here.push(&mut here.remote(memory(), "remote"), base).unwrap();
+    there.pull(&mut there.remote(memory(), "remote"), &branch("main")).unwrap();
+    let (ours, theirs) = (here.change("a", "ours"), there.change("b", "theirs"));
+    // They move it after we have looked, and before we write.
+    let race = Mutex::new(Some(there));
+    let race = Arc::new(race);
+    let service = Wrapped::new(memory(), move |_, operation, key| {
+        let moves = operation == "write" && key.starts_with("refs/");
+        let race = Arc::clone(&race);
+        Box::pin(async move {
+            if moves {
+                let raced = tokio::task::spawn_blocking(move || {
+                    let Some(there) = race.lock().unwrap().take() else { return };
+                    there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();
+                });
+                raced.await.unwrap();
+            }
+            false
+        })
+    });
+    let error = here.push(&mut here.remote(service, "remote"), ours).unwrap_err();
+    assert!(matches!(error, RemoteError::Behind { theirs: at, .. } if at == theirs), "{error}");
+    assert!(error.to_string().contains(&theirs.to_string()[..12]), "{error}");
+    assert_eq!(complete(memory(), "main"), Some(theirs));
+}
+
+const NONE: Conditions = Conditions { absent: false, unchanged: false };
+
+/// A service without conditions, each call of which takes a time drawn from a
+/// seed, before it takes effect and after.
+fn slow(name: &str, seed: u64) -> Arc<dyn Service> {
+    let memory: Arc<dyn Service> =
+        Arc::new(Memory::named(name, Arc::default()).with_conditions(NONE));
+    let draw = Mutex::new(Draw(seed));
+    let outer = Mutex::new(Draw(!seed));
+    let inner = Wrapped::new(memory, move |_, _, _| {
+        let pause = draw.lock().unwrap().below(200);
+        Box::pin(async move {
+            sleep(Duration::from_millis(pause)).await;
+            false
+        })
+    });
+    Wrapped::new(inner, move |_, _, _| {
+        let pause = outer.lock().unwrap().below(200);
+        Box::pin(async move {
+            sleep(Duration::from_millis(pause)).await;
+            false
+        })
+    })
+}
+
+fn virtual_time() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+fn made_up(number: u64) -> CommitId {
+    CommitId::of(&number.to_be_bytes())
+}
+
+/// Clients move one ref where the service knows no conditions; says the moves
+/// that were acknowledged, from where and where to.
+async fn moves(name: &str, seed: u64, clients: u64) -> Vec<(Option<CommitId>, CommitId)> {
+    let tasks = (0..clients).map(|who| {
+        let service = slow(name, seed * 100 + who);
+        let place = Place::new();
+        let remote = place.remote(service, "remote");
+        let task = async move {
+            let mut moved = Vec::new();
+            for number in 0..3 {
+                let new = made_up(seed * 1_000 + who * 10 + number);
+                let slot = remote.slot(&branch("main")).await.unwrap();
+                match remote.swap(&branch("main"), &slot, Some(new)).await {
+                    Ok(()) => moved.push((slot.commit, new)),
+                    Err(RemoteError::Raced { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            moved
+        };
+        // Its runtime must not go inside of another.
+        (task, place)
+    });
+    let (tasks, places): (Vec<_>, Vec<_>) = tasks.unzip();
+    let moved = futures::future::join_all(tasks).await;
+    tokio::task::spawn_blocking(move || drop(places)).await.unwrap();
+    moved.into_iter().flatten().collect()
+}
+
+#[test]
+fn without_conditions_no_two_move_a_ref_from_the_same_place() {
+    let mut all = 0;
+    for seed in 0..40 {
+        let name = format!("claims_{seed}");
+        let runtime = virtual_time();
+        let moved = runtime.block_on(moves(&name, seed, 2 + seed % 4));
+        let mut next = HashMap::new();
+        for (before, after) in &moved {
+            assert!(next.insert(*before, *after).is_none(), "seed {seed}: {moved:?}");
+        }
+        let mut at = None;
+        while let Some(after) = next.remove(&at) {
+            at = Some(after);
+        }
+        assert!(next.is_empty() && at.is_some(), "seed {seed}: {moved:?}");
+        all += moved.len();
+        let place = Place::new();
+        let memory = Arc::new(Memory::named(&name, Arc::default()).with_conditions(NONE));
+        let remote = place.remote(memory.clone(), "remote");
+        let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
+        assert_eq!(stands.commit, at, "seed {seed}");
+        assert_eq!(place.runtime.block_on(memory.list("claims/")).unwrap(), []);
+    }
+    assert!(all > 100, "{all}: they do get on");
+}
+
+#[test]
+fn the_claim_of_a_client_that_died_is_waited_for_and_taken_away() {
+    let memory = Arc::new(Memory::named("dead_claim", Arc::default()).with_conditions(NONE));
+    let place = Place::new();
+    let remote = place.remote(memory.clone(), "remote");
+    let runtime = virtual_time();
+    runtime.block_on(async {
+        let claim = "claims/heads/main/0123";
+        memory.write(claim, "\n".into(), snap_remote::service::When::Always).await.unwrap();
+        let began = Instant::now();
+        let slot = remote.slot(&branch("main")).await.unwrap();
+        remote.swap(&branch("main"), &slot, Some(made_up(1))).await.unwrap();
+        assert!(began.elapsed() >= LEASE && began.elapsed() < LEASE * 2);
+        assert_eq!(memory.list("claims/").await.unwrap(), []);
+        // The next one waits for nobody.
+        let again = Instant::now();
+        let slot = remote.slot(&branch("main")).await.unwrap();
+        remote.swap(&branch("main"), &slot, Some(made_up(2))).await.unwrap();
+        assert_eq!(again.elapsed(), Duration::ZERO);
+    });
+}
+
+#[test]
+fn who_was_held_up_for_too_long_does_not_write() {
+    let memory = Arc::new(Memory::named("held_up", Arc::default()).with_conditions(NONE));
+    let place = Place::new();
+    // Before the write, within the patience of each request; and in the write.
+    for (at, seconds) in [("list read", 20), ("write", 45)] {
+        let service = Wrapped::new(memory.clone(), move |number, operation, key| {
+            let held = number > 0 && at.contains(operation);
+            let held = held && (at != "write" || key.starts_with("refs/"));
+            Box::pin(async move {
+                if held {
+                    sleep(Duration::from_secs(seconds)).await;
+                }
+                false
+            })
+        });
+        let remote = place.remote(service, "remote");
+        let error = virtual_time().block_on(async {
+            let slot = remote.slot(&branch("main")).await.unwrap();
+            remote.swap(&branch("main"), &slot, Some(made_up(1))).await.unwrap_err()
+        });
+        let RemoteError::Service(error) = error else { panic!("{at}: {error}") };
+        assert_eq!(error.what, What::Temporary, "{at}: {error}");
+        let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
+        assert_eq!(stands.commit, None, "{at}");
+    }
+}

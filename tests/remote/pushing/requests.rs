@@ -1,0 +1,252 @@
+//! How many requests a push makes, in how many round trips, of which bytes.
+
+use std::sync::{Arc, Mutex};
+
+use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_remote::{
+    service::{Service, memory::Memory, traffic::Traffic},
+    store::RemoteError,
+    transfer::push,
+};
+use tokio::sync::Barrier;
+
+use crate::place::{Draw, Place, Wrapped, branch, bucket, complete};
+
+#[test]
+fn a_plan_is_what_a_push_then_does() {
+    let server = S3Server::start(S3Options::default());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    let service = bucket(&server.endpoint(), &server, &traffic);
+    let mut remote = here.remote_counting(service, "remote", Arc::clone(&traffic));
+    let large = Draw(1).bytes(60 << 20);
+    let mut targets = [10, 6, 99, 6].into_iter();
+    let mut check = |commit, plan: push::Plan| {
+        let before = traffic.counts();
+        let pushed = here.push(&mut remote, commit).unwrap();
+        let now = traffic.counts();
+        let made: Vec<u64> =
+            now.by_kind.iter().zip(before.by_kind).map(|(now, before)| now - before).collect();
+        assert_eq!(made, plan.requests_by_kind);
+        assert_eq!((pushed.objects, pushed.raw_bytes), (plan.objects, plan.raw_bytes));
+        assert_eq!((pushed.packs, pushed.sent_bytes), (plan.packs, plan.bytes));
+        assert!(plan.requests() <= targets.next().unwrap(), "{made:?}");
+        // Nothing is left to do.
+        here.push(&mut remote, commit).unwrap();
+        assert_eq!(traffic.counts().requests() - now.requests(), 1);
+        let nothing = here.plan(&mut remote, commit);
+        assert_eq!((nothing.requests(), nothing.packs), (1, 0));
+    };
+    let plan = |commit| {
+        let service = bucket(&server.endpoint(), &server, &Arc::default());
+        // With a cache of its own, that knows what the other one does.
+        let mut remote = here.remote(service, "planning");
+        let before = server.dump();
+        let first = here.plan(&mut remote, commit);
+        assert_eq!(server.dump(), before, "a plan writes nothing");
+        drop(first);
+        here.plan(&mut remote, commit)
+    };
+    let first = here.change("a", "first");
+    check(first, plan(first));
+    for number in 0..100 {
+        here.write(&format!("{}/{number}", number % 50), "changed");
+    }
+    let second = here.commit();
+    check(second, plan(second));
+    let third = here.change("large", &large);
+    check(third, plan(third));
+    assert_eq!(complete(bucket(&server.endpoint(), &server, &Arc::default()), "main"), Some(third));
+    let head = server.get("some/prefix/HEAD").unwrap();
+    assert_eq!(head, "ref: refs/heads/main\n");
+}
+
+/// Calls of one round trip: what each does, and what its key begins with.
+type Wave = &'static [(&'static str, &'static str)];
+
+/// Answers no call before all of its wave have come. One that comes too early
+/// fails for good; one that waits for a reply before the next is made waits
+/// until its time is over.
+fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
+    let barriers = waves.iter().map(|wave| Arc::new(Barrier::new(wave.len()))).collect();
+    let left: Vec<Vec<_>> = waves.iter().map(|wave| wave.to_vec()).collect();
+    let state: Mutex<(Vec<Vec<(&str, &str)>>, Vec<Arc<Barrier>>)> = Mutex::new((left, barriers));
+    Wrapped::new(inner, move |_, operation, key| {
+        let mut state = state.lock().unwrap();
+        let at = state.0.iter().position(|wave| !wave.is_empty());
+        let barrier = at.and_then(|at| {
+            let is_it =
+                |(what, prefix): &(&str, &str)| *what == operation && key.starts_with(prefix);
+            let place = state.0[at].iter().position(is_it)?;
+            state.0[at].remove(place);
+            Some(Arc::clone(&state.1[at]))
+        });
+        Box::pin(async move {
+            let Some(barrier) = barrier else { return true };
+            barrier.wait().await;
+            false
+        })
+    })
+}
+
+#[test]
+fn round_trips_are_few() {
+    let memory = || Arc::new(Memory::named("waves", Arc::default()));
+    let here = Place::new();
+    let push = |commit, waves: &'static [Wave]| {
+        let service = in_waves(memory(), waves);
+        let sent = here.push(&mut here.remote(service.clone(), "remote"), commit).unwrap();
+        assert_eq!(service.calls(), waves.iter().map(|wave| wave.len() as u64).sum::<u64>());
+        sent
+    };
+    let first = here.change("a", "first");
+    push(
+        first,
+        &[
+            &[("read", "config.toml"), ("list", ""), ("read", "refs/heads/main")],
+            &[("write", "config.toml"), ("write", "HEAD"), ("write", "objects/")],
+            &[("write", "index/")],
+            &[("write", "refs/heads/main")],
+        ],
+    );
+    let second = here.change("a", "second");
+    push(
+        second,
+        &[
+            &[("read", "refs/heads/main"), ("list", "index/"), ("write", "objects/")],
+            &[("write", "index/")],
+            &[("write", "refs/heads/main")],
+        ],
+    );
+    push(second, &[&[("read", "refs/heads/main")]]);
+    assert_eq!(complete(memory(), "main"), Some(second));
+}
+
+#[test]
+fn many_refs_share_a_push_and_have_fates_of_their_own() {
+    let service = || Arc::new(Memory::named("many_refs", Arc::default()));
+    let (here, there) = (Place::new(), Place::new());
+    let mut remote = here.remote(service(), "remote");
+    let mut other = there.remote(service(), "remote");
+    let theirs = there.change("x", "theirs");
+    there.push_all(&mut other, vec![there.update("taken", theirs)]).unwrap();
+    let (one, two) = (here.change("a", "1"), here.change("a", "2"));
+    let names = ["main", "taken", "b", "c", "d", "e"];
+    let mut refs: Vec<_> = names.iter().map(|name| here.update(name, two)).collect();
+    refs[2].commit = one;
+    let outcome = here.push_all(&mut remote, refs.clone()).unwrap();
+    for pushed in &outcome.refs {
+        let error = pushed.result.as_ref().err();
+        let is_taken = pushed.name == branch("taken");
+        assert_eq!(matches!(error, Some(RemoteError::Behind { .. })), is_taken, "{error:?}");
+        assert_eq!(pushed.before, is_taken.then_some(theirs));
+    }
+    assert!(outcome.all_moved().is_err());
+    for (name, commit) in [("main", two), ("taken", theirs), ("b", one), ("e", two)] {
+        assert_eq!(complete(service(), name), Some(commit), "{name}");
+    }
+    // A push with force says from where.
+    refs[1].moves = push::Move::Force;
+    let outcome = here.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
+    assert_eq!((outcome.packs, outcome.refs[1].before), (0, Some(theirs)));
+    assert_eq!(complete(service(), "taken"), Some(two));
+}
+
+#[test]
+fn a_ref_that_is_deleted_can_be_made_again() {
+    let service = || Arc::new(Memory::named("deleted", Arc::default()));
+    let here = Place::new();
+    let mut remote = here.remote(service(), "remote");
+    let handle = here.runtime.handle().clone();
+    let name = branch("main");
+    let (one, two) = (here.change("a", "1"), here.change("a", "2"));
+    let none = push::delete(&remote, &name, None, &handle).unwrap_err();
+    assert!(matches!(none, RemoteError::NoStore { .. }), "{none}");
+    here.push(&mut remote, one).unwrap();
+    let error = push::delete(&remote, &name, Some(two), &handle).unwrap_err();
+    assert!(matches!(error, RemoteError::Raced { theirs: Some(at), .. } if at == one), "{error}");
+    assert_eq!(push::delete(&remote, &name, Some(one), &handle).unwrap(), one);
+    assert_eq!(complete(service(), "main"), None);
+    let gone = push::delete(&remote, &name, None, &handle).unwrap_err();
+    assert!(matches!(gone, RemoteError::NoRef { .. }), "{gone}");
+    let again = here.push(&mut remote, two).unwrap();
+    assert_eq!(again.refs[0].before, None);
+    assert_eq!(complete(service(), "main"), Some(two));
+}
+
+#[test]
+fn a_place_that_was_emptied_is_filled_again() {
+    let server = S3Server::start(S3Options::default());
+    let here = Place::new();
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let mut remote = here.remote(service(), "remote");
+    let first = here.change("a", "first");
+    here.push(&mut remote, first).unwrap();
+    server.load(Default::default());
+    // The commit is known to have been there, and the ref is not.
+    here.push(&mut remote, first).unwrap();
+    assert_eq!(complete(service(), "main"), Some(first));
+    server.load(Default::default());
+    let second = here.change("a", "second");
+    here.push(&mut remote, second).unwrap();
+    assert_eq!(complete(service(), "main"), Some(second));
+}
+
+#[test]
+fn a_part_that_fails_is_sent_again_alone() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let here = Place::new();
+    let mut remote = here.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "remote");
+    let commit = here.change("large", Draw(2).bytes(60 << 20));
+    proxy.add(Rule::new(Fault::status(503)).kind(Kind::UploadPart).skip(1).times(2));
+    proxy.add(Rule::new(Fault::LoseReply).kind(Kind::UploadPart).skip(4).times(1));
+    proxy.add(Rule::new(Fault::LoseReply).kind(Kind::CompleteUpload).times(1));
+    here.push(&mut remote, commit).unwrap();
+    let counts = proxy.take_counts();
+    let parts = counts.of(Kind::UploadPart);
+    assert!((7..=8).contains(&parts), "{counts:?}");
+    assert_eq!(counts.of(Kind::CreateUpload), 1);
+    assert_eq!(server.unfinished_uploads(), Vec::<String>::new());
+    assert_eq!(
+        complete(bucket(&server.endpoint(), &server, &Arc::default()), "main"),
+        Some(commit)
+    );
+}
+
+#[test]
+fn an_upload_that_fails_leaves_nothing_half_written() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let here = Place::new();
+    let mut remote = here.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "remote");
+    let commit = here.change("large", Draw(3).bytes(60 << 20));
+    proxy.add(Rule::new(Fault::status(403)).kind(Kind::UploadPart).skip(2));
+    let error = here.push(&mut remote, commit).unwrap_err();
+    assert!(error.to_string().contains("objects/"), "{error}");
+    assert_eq!(server.unfinished_uploads(), Vec::<String>::new());
+    proxy.clear_rules();
+    here.push(&mut remote, commit).unwrap();
+    assert_eq!(
+        complete(bucket(&server.endpoint(), &server, &Arc::default()), "main"),
+        Some(commit)
+    );
+}
+
+#[test]
+fn what_is_refused_sends_little_or_nothing() {
+    let memory = || Arc::new(Memory::named("refused", Arc::default()));
+    let (here, there) = (Place::new(), Place::new());
+    let theirs = there.change("x", "theirs");
+    there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();
+    let ours = here.change("large", Draw(4).bytes(9 << 20));
+    let service = Wrapped::new(memory(), |_, _, _| Box::pin(async { false }));
+    let mut remote = here.remote(service.clone(), "remote");
+    // The second time the store is known, and packs might go at once.
+    for _ in 0..2 {
+        let error = here.push(&mut remote, ours).unwrap_err();
+        assert!(matches!(error, RemoteError::Behind { .. }), "{error}");
+    }
+    let seen = service.seen.lock().unwrap();
+    assert!(seen.iter().all(|(operation, _)| *operation != "write"), "{seen:?}");
+}
