@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use crate::Result;
+use crate::{Result, bucket::Server};
 
 pub(crate) const HELP: &str = "\
 Compare snap with other tools on the same data in one run
@@ -18,6 +18,8 @@ Options:
   --source DIR     The real source tree [default: gathered from the cargo registry]
   --peers NAMES    Only these peers, separated by commas; `none` for none at all.
                    A peer that a target names stays
+  --s3 SERVER      The bucket of the works with a remote: `inside` this process, or that
+                   of `versitygw` (under tests/net/versitygw.sh) [default: inside]
   --markdown FILE  Write the table to FILE as well
   --small          A twentieth of the data or less, to see whether all works: its figures mean nothing
 ";
@@ -33,6 +35,7 @@ pub(crate) struct Args {
     pub(crate) snap: Option<PathBuf>,
     pub(crate) source: Option<PathBuf>,
     pub(crate) peers: Option<Vec<String>>,
+    pub(crate) s3: Server,
     pub(crate) markdown: Option<PathBuf>,
     pub(crate) small: bool,
 }
@@ -53,6 +56,7 @@ impl Args {
                 "--snap" => args.snap = Some(std::path::absolute(value()?)?),
                 "--source" => args.source = Some(value()?.into()),
                 "--peers" => args.peers = Some(names(&text(value()?))),
+                "--s3" => args.s3 = server(&text(value()?))?,
                 "--markdown" => args.markdown = Some(value()?.into()),
                 "--small" => args.small = true,
                 _ => return Err(format!("unknown option `{name}`").into()),
@@ -73,6 +77,14 @@ fn text(word: OsString) -> String {
 
 fn names(list: &str) -> Vec<String> {
     list.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "none").collect()
+}
+
+fn server(name: &str) -> Result<Server> {
+    match name {
+        "inside" => Ok(Server::Inside),
+        "versitygw" => Ok(Server::Versitygw),
+        _ => Err(format!("`{name}` is no server: `inside` or `versitygw`").into()),
+    }
 }
 
 fn number(word: &str) -> Result<usize> {
@@ -99,12 +111,13 @@ mod tests {
         assert_eq!(args.on, [PathBuf::from("/a")]);
         assert_eq!(args.peers.unwrap(), ["git", "borg"]);
         assert_eq!(parse("--peers none").unwrap().peers, Some(Vec::new()));
-        assert_eq!(parse("").unwrap().runs, 5);
+        assert_eq!(parse("--s3 versitygw").unwrap().s3, Server::Versitygw);
+        assert_eq!((parse("").unwrap().runs, parse("").unwrap().s3), (5, Server::Inside));
     }
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for line in ["--fast", "--runs", "--runs 0", "--runs many", "restore"] {
+        for line in ["--fast", "--runs", "--runs 0", "--runs many", "--s3 aws", "restore"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

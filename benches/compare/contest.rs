@@ -23,6 +23,8 @@ pub(crate) struct Contestant<'c> {
     pub(crate) call: Box<dyn Fn() -> Call + 'c>,
     /// Compares the result of the first run with what it should be.
     pub(crate) check: Step<'c>,
+    /// Reads after each run what was counted beside its time.
+    pub(crate) count: Box<dyn FnMut() -> Result<Option<u64>> + 'c>,
 }
 
 impl<'c> Contestant<'c> {
@@ -33,6 +35,7 @@ impl<'c> Contestant<'c> {
             prepare: Box::new(|| Ok(())),
             call: Box::new(call),
             check: Box::new(|| Ok(())),
+            count: Box::new(|| Ok(None)),
         }
     }
 }
@@ -44,6 +47,8 @@ pub(crate) struct Score {
     pub(crate) samples: Samples,
     /// Peak memory of the first run.
     pub(crate) peak_bytes: Option<u64>,
+    /// What each run counted, the first one included.
+    pub(crate) counted: Vec<u64>,
     /// Why it is out.
     pub(crate) failure: Option<String>,
 }
@@ -84,6 +89,7 @@ fn checked(place: &Place, contestant: &mut Contestant<'_>, score: &mut Score) ->
     (contestant.prepare)()?;
     place.sync();
     score.peak_bytes = (contestant.call)().peak_bytes()?;
+    score.counted.extend((contestant.count)()?);
     (contestant.check)()
 }
 
@@ -91,6 +97,7 @@ fn timed(place: &Place, contestant: &mut Contestant<'_>, score: &mut Score) -> R
     (contestant.prepare)()?;
     place.sync();
     score.samples.push((contestant.call)().time()?);
+    score.counted.extend((contestant.count)()?);
     Ok(())
 }
 
@@ -138,6 +145,18 @@ mod tests {
             "prepare b",
         ];
         assert_eq!(*log.borrow(), wanted);
+    }
+
+    #[test]
+    fn what_is_counted_is_read_after_every_run() {
+        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let mut counts = [7, 5, 6].into_iter();
+        let counting = Contestant {
+            count: Box::new(move || Ok(counts.next())),
+            ..Contestant::plain("counting", || Call::new("true"))
+        };
+        let scores = hold(&place, 2, |_| Ok(()), vec![counting]).unwrap();
+        assert_eq!(scores[0].counted, [7, 5, 6]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) fn absent_peers() -> Vec<&'static str> {
         .filter(|(_, programs)| !programs.iter().all(|program| is_installed(program)))
         .map(|(name, _)| *name)
         .collect();
-    absent.extend(["b3sum", "find"].iter().filter(|name| !is_installed(name)));
+    absent.extend(["b3sum", "find", "rclone"].iter().filter(|name| !is_installed(name)));
     absent
 }
 
@@ -59,8 +59,8 @@ pub(crate) fn describe(args: &Args, snap: &Path) -> String {
         text.lines().next().unwrap_or("of unknown version").trim().to_owned()
     };
     let mut tools = vec![first_line(Call::new(snap).arg("--version"))];
-    for program in ["tar", "zstd", "git", "restic", "borg", "b3sum"] {
-        let arg = if program == "restic" { "version" } else { "--version" };
+    for program in ["tar", "zstd", "git", "restic", "borg", "b3sum", "rclone"] {
+        let arg = if ["restic", "rclone"].contains(&program) { "version" } else { "--version" };
         if is_installed(program) {
             tools.push(first_line(Call::new(program).arg(arg)));
         }

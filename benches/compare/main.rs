@@ -6,7 +6,9 @@
 //! gave back something else than it was given; a missed target is no failure.
 
 mod args;
+mod bucket;
 mod contest;
+mod keepers;
 mod machine;
 mod measure;
 mod place;

@@ -13,7 +13,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::Result;
+use crate::{Result, table::Unit};
+
+/// Variables that would lead a tool elsewhere.
+const ELSEWHERE: [&str; 12] = [
+    "SNAP_STORE",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "BORG_REPO",
+    "RESTIC_REPOSITORY",
+    "RCLONE_CONFIG",
+    "AWS_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_CA_BUNDLE",
+    "HTTP_PROXY",
+    "http_proxy",
+];
 
 /// A program to run, with everything that it needs.
 #[derive(Clone, Debug)]
@@ -22,13 +38,16 @@ pub(crate) struct Call {
     args: Vec<OsString>,
     vars: Vec<(OsString, OsString)>,
     dir: Option<PathBuf>,
+    /// Where its standard output goes.
+    file: Option<PathBuf>,
     good_codes: Vec<i32>,
 }
 
 impl Call {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref().to_owned();
-        Self { program, args: Vec::new(), vars: Vec::new(), dir: None, good_codes: vec![0] }
+        let (args, vars) = (Vec::new(), Vec::new());
+        Self { program, args, vars, dir: None, file: None, good_codes: vec![0] }
     }
 
     /// A line of shell, whose `$1`, `$2` … are the arguments added to it.
@@ -56,6 +75,18 @@ impl Call {
         self
     }
 
+    /// Sets all of these variables.
+    pub(crate) fn vars(mut self, vars: Vec<(&'static str, String)>) -> Self {
+        self.vars.extend(vars.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    /// Writes standard output to a file instead of nowhere.
+    pub(crate) fn into_file(mut self, path: &Path) -> Self {
+        self.file = Some(path.to_owned());
+        self
+    }
+
     /// Takes this exit code for success as well.
     pub(crate) fn or_code(mut self, code: i32) -> Self {
         self.good_codes.push(code);
@@ -66,7 +97,11 @@ impl Call {
     pub(crate) fn time(&self) -> Result<Duration> {
         let mut errors = tempfile::tempfile()?;
         let mut command = self.command(&self.program, &self.args);
-        command.stdout(Stdio::null()).stderr(errors.try_clone()?);
+        command.stdout(match &self.file {
+            Some(path) => fs_err::File::create(path)?.into_file().into(),
+            None => Stdio::null(),
+        });
+        command.stderr(errors.try_clone()?);
         let start = Instant::now();
         let status = command.status().map_err(|error| format!("{:?}: {error}", self.program))?;
         let taken = start.elapsed();
@@ -116,7 +151,7 @@ impl Call {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null());
         // What the caller's shell has set must not lead a tool elsewhere.
-        for name in ["SNAP_STORE", "GIT_DIR", "GIT_WORK_TREE", "BORG_REPO", "RESTIC_REPOSITORY"] {
+        for name in ELSEWHERE {
             command.env_remove(name);
         }
         command.envs(self.vars.iter().map(|(name, value)| (name, value)));
@@ -168,6 +203,13 @@ impl Samples {
     pub(crate) fn range_secs(&self) -> Option<(f64, f64)> {
         Some((*self.secs.first()?, *self.secs.last()?))
     }
+
+    /// The same for a table.
+    pub(crate) fn shown_range(&self) -> String {
+        let shown =
+            |(least, most)| format!("({} .. {})", Unit::Secs.show(least), Unit::Secs.show(most));
+        self.range_secs().map_or(String::new(), shown)
+    }
 }
 
 #[cfg(test)]
@@ -214,6 +256,13 @@ mod tests {
             assert!(peak > 100 << 20 && peak < 150 << 20, "{peak}");
         }
         assert_eq!(ballast.last(), Some(&1));
+    }
+
+    #[test]
+    fn output_goes_to_the_file_that_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        Call::shell("echo $WORD").var("WORD", "here").into_file(file.path()).run().unwrap();
+        assert_eq!(fs_err::read_to_string(file.path()).unwrap(), "here\n");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) enum Unit {
     Memory,
     /// A number of things.
     Count,
+    /// One thing by another.
+    Ratio,
 }
 
 impl Unit {
@@ -25,6 +27,7 @@ impl Unit {
             Self::Stored => format!("{:.2} MB", amount / 1e6),
             Self::Memory => format!("{:.1} MiB", amount / f64::from(1 << 20)),
             Self::Count => format!("{amount:.0}"),
+            Self::Ratio => format!("{amount:.2}"),
         }
     }
 }
@@ -185,5 +188,6 @@ mod tests {
         assert_eq!(Unit::Stored.show(14_900_000.0), "14.90 MB");
         assert_eq!(Unit::Memory.show(f64::from(64 << 20)), "64.0 MiB");
         assert_eq!(Unit::Count.show(60.0), "60");
+        assert_eq!(Unit::Ratio.show(1.504), "1.50");
     }
 }

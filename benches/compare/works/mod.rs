@@ -10,13 +10,17 @@ mod export;
 mod find;
 mod history;
 mod million;
+mod parquet;
+mod ranges;
+mod rate;
+mod remote;
 mod small_files;
 mod source_tree;
 mod version;
 
 use std::path::{Path, PathBuf};
 
-use snap_testkit::compare::compare;
+use snap_testkit::compare::{Options, compare};
 
 use crate::{
     Result,
@@ -38,7 +42,7 @@ pub(crate) struct Work {
 }
 
 /// Every work, in the order of the issues' tables.
-pub(crate) const WORKS: [Work; 16] = [
+pub(crate) const WORKS: [Work; 25] = [
     work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
     work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
     work("changed", "commit of the same files, 1 % of them changed", small_files::changed),
@@ -58,7 +62,16 @@ pub(crate) const WORKS: [Work; 16] = [
     work("diff", "two commits with 1 % of the files changed", changes::diff),
     work("status", "a folder with 1 % of the files changed", changes::status),
     work("find", "a name over 500 commits of 15,000 files", find::run),
-    Work { slug: "version", about: "snap --version", once: true, run: version::run },
+    work("push", "first push of the text files to a bucket", remote::first),
+    work("push-changed", "push after 100 of them changed", remote::changed),
+    work("push-nothing", "push of nothing new", remote::nothing),
+    work("clone", "clone of the same, files restored", remote::clone),
+    work("cat-url", "one small file out of a bucket", remote::cat),
+    work("big-remote", "1 GiB pushed and cloned, without the proxy", rate::run),
+    once("ranges", "500 scattered ranges of an object of 1 GiB", ranges::scattered),
+    once("fragments", "pages of 40 fragments, eager against lazy", ranges::fragments),
+    once("parquet", "a Parquet file inside a remote snapshot", parquet::run),
+    once("version", "snap --version", version::run),
 ];
 
 const fn work(
@@ -67,6 +80,14 @@ const fn work(
     run: fn(&Bench<'_>) -> Result<Vec<Row>>,
 ) -> Work {
     Work { slug, about, once: false, run }
+}
+
+const fn once(
+    slug: &'static str,
+    about: &'static str,
+    run: fn(&Bench<'_>) -> Result<Vec<Row>>,
+) -> Work {
+    Work { once: true, ..work(slug, about, run) }
 }
 
 /// What a work is given.
@@ -177,7 +198,11 @@ fn check(tool: &dyn Tool, data: &Path, into: &Path) -> Result<()> {
 }
 
 fn differences(tool: &dyn Tool, data: &Path, into: &Path) -> Result<()> {
-    let found = compare(data, into, &tool.keeps());
+    same(data, into, &tool.keeps())
+}
+
+fn same(data: &Path, into: &Path, keeps: &Options) -> Result<()> {
+    let found = compare(data, into, keeps);
     match found.as_slice() {
         [] => Ok(()),
         [first, ..] => {
@@ -200,10 +225,8 @@ impl Rows<'_> {
             None => score.samples.median_secs(),
             Some(_) => None,
         };
-        let snap = self.scores.first().and_then(|snap| snap.samples.range_secs());
-        let detail = snap.map_or(String::new(), |(least, most)| {
-            format!("({} .. {})", Unit::Secs.show(least), Unit::Secs.show(most))
-        });
+        let snap = self.scores.first();
+        let detail = snap.map_or(String::new(), |snap| snap.samples.shown_range());
         Row { detail, ..self.row("time", Unit::Secs, target, medians) }
     }
 
@@ -213,6 +236,20 @@ impl Rows<'_> {
             Some(_) => None,
         };
         self.row("peak memory", Unit::Memory, target, peaks)
+    }
+
+    /// The most that a run has counted.
+    fn counted(&self, measure: &'static str, target: Target) -> Row {
+        let most = |score: &Score| match score.failure {
+            None => score.counted.iter().max().map(|&count| count as f64),
+            Some(_) => None,
+        };
+        let least = self.scores.first().and_then(|snap| snap.counted.iter().min());
+        let detail = match (least, self.scores.first().and_then(most)) {
+            (Some(&least), Some(most)) if (least as f64) < most => format!("({least} at least)"),
+            _ => String::new(),
+        };
+        Row { detail, ..self.row(measure, Unit::Count, target, most) }
     }
 
     /// Bytes stored by each of `tools`.

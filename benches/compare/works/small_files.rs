@@ -19,13 +19,14 @@ const FILE_BYTES: usize = 4096;
 const MIB: f64 = 1_048_576.0;
 
 /// Every so many files one is changed.
-const CHANGED_EVERY: usize = 100;
+pub(super) const CHANGED_EVERY: usize = 100;
 
-fn files(bench: &Bench<'_>) -> usize {
+pub(super) fn files(bench: &Bench<'_>) -> usize {
     bench.args.scale(10_000, 500)
 }
 
-fn data(bench: &Bench<'_>) -> Result<PathBuf> {
+/// The files, old enough for stat caches.
+pub(super) fn data(bench: &Bench<'_>) -> Result<PathBuf> {
     let data = bench.place.join("data");
     fill(bench, &data)?;
     bench.place.settle();

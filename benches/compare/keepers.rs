@@ -1,0 +1,395 @@
+//! The programs that keep a folder in a bucket: snap, and those it is held
+//! against.
+//!
+//! All of them read the same data folder, reach the bucket the same way and
+//! write only below a folder of their own, caches included.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
+
+use fs_err as fs;
+use serde_json::Value;
+use snap_testkit::compare::Options;
+
+use crate::{
+    Result,
+    bucket::Bucket,
+    measure::Call,
+    place::{empty, remove},
+};
+
+/// Something that keeps a folder in a bucket.
+pub(crate) trait Keeper {
+    /// Name in the table.
+    fn name(&self) -> &'static str;
+    /// Starts anew: nothing under its prefix, nothing remembered here.
+    fn fresh(&self) -> Result<()>;
+    /// Does here what comes before a save, and is not timed.
+    fn ready(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Saves the folder for the first time, all set-up included.
+    fn first(&self) -> Call;
+    /// Saves it once more.
+    fn again(&self) -> Call;
+    /// Forgets what is known here of the bucket by who reads from it; who saves
+    /// knows it still.
+    fn forget(&self) -> Result<()>;
+    /// Writes what was saved last into `into`, an empty folder.
+    fn restore(&self, into: &Path) -> Call;
+    /// Writes one file, by its path in the folder, to the file `into`.
+    fn cat(&self, path: &Path, into: &Path) -> Call;
+    /// What of a tree it claims to keep.
+    fn keeps(&self) -> Options;
+    /// Bucket and prefix where it saves.
+    fn prefix(&self) -> String;
+    /// How many requests it says that its last call has made, where it says
+    /// such things.
+    fn told(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+}
+
+/// Names of the peers that [`keeper`] knows; their programs are called so.
+pub(crate) const KEEPERS: [&str; 2] = ["restic", "rclone"];
+
+/// The peer called `name`, that saves `data` and keeps all its own in `home`.
+pub(crate) fn keeper<'b>(
+    name: &str,
+    bucket: &'b Bucket,
+    data: &Path,
+    home: PathBuf,
+) -> Option<Box<dyn Keeper + 'b>> {
+    let at = At { bucket, data: data.to_owned(), home, prefix: RefCell::default() };
+    match name {
+        "restic" => Some(Box::new(Restic(at))),
+        "rclone" => Some(Box::new(Rclone(at))),
+        _ => None,
+    }
+}
+
+/// What a keeper works with.
+#[derive(Debug)]
+pub(crate) struct At<'b> {
+    pub(crate) bucket: &'b Bucket,
+    pub(crate) data: PathBuf,
+    /// For all its own.
+    pub(crate) home: PathBuf,
+    /// Bucket and prefix.
+    pub(crate) prefix: RefCell<String>,
+}
+
+impl At<'_> {
+    fn fresh(&self) -> Result<()> {
+        self.prefix.replace(self.bucket.fresh());
+        empty(&self.home)
+    }
+
+    fn prefix(&self) -> String {
+        self.prefix.borrow().clone()
+    }
+}
+
+/// When snap commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// Before the time that is taken: a push is measured.
+    Before,
+    /// Within it, as the peers do.
+    Within,
+}
+
+/// snap, with its store outside the data.
+#[derive(Debug)]
+pub(crate) struct SnapKeeper<'b> {
+    program: PathBuf,
+    at: At<'b>,
+    commit: Commit,
+    /// Where the last call has printed a file, and behind it what it has asked.
+    printed: RefCell<Option<PathBuf>>,
+}
+
+impl<'b> SnapKeeper<'b> {
+    pub(crate) fn new(program: &Path, at: At<'b>, commit: Commit) -> Self {
+        Self { program: program.to_owned(), at, commit, printed: RefCell::default() }
+    }
+
+    /// A program, with all that snap needs to find the bucket and nothing else.
+    fn call(&self, program: Call) -> Call {
+        let own = [("HOME", "home"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", CACHE)];
+        let call = program.vars(self.at.bucket.environment());
+        own.into_iter().fold(call, |call, (name, folder)| call.var(name, self.at.home.join(folder)))
+    }
+
+    /// A line of shell, in which `snap` is snap with its store, `$1` the data
+    /// and `$2` the location.
+    fn shell(&self, line: &str) -> Call {
+        let snap = r#"set -e; snap() { "$SNAP" -q --store "$STORE" "$@"; };"#;
+        self.call(Call::shell(&format!("{snap} {line}")))
+            .arg(&self.at.data)
+            .arg(self.location())
+            .var("SNAP", &self.program)
+            .var("STORE", self.at.home.join("store"))
+            .into_file(&self.report())
+    }
+
+    /// snap without a store.
+    fn plain(&self) -> Call {
+        self.call(Call::new(&self.program)).into_file(&self.report())
+    }
+
+    fn location(&self) -> String {
+        format!("s3://{}", self.at.prefix())
+    }
+
+    /// Where it says what it has done.
+    fn report(&self) -> PathBuf {
+        self.at.home.join("report.json")
+    }
+}
+
+/// Folder for what is known of the bucket without a store.
+const CACHE: &str = "cache";
+
+/// Commits without a word.
+const COMMIT: &str = r#"snap commit "$1" -m compare > /dev/null;"#;
+
+/// Says in JSON what it has asked for.
+const PUSH: &str = "snap --json push --stats";
+
+impl Keeper for SnapKeeper<'_> {
+    fn name(&self) -> &'static str {
+        match self.commit {
+            Commit::Before => "snap",
+            Commit::Within => "snap with its commit",
+        }
+    }
+    fn fresh(&self) -> Result<()> {
+        self.at.fresh()?;
+        match self.commit {
+            Commit::Before => self.shell(&format!("snap init; {COMMIT}")).run(),
+            Commit::Within => Ok(()),
+        }
+    }
+    fn ready(&self) -> Result<()> {
+        match self.commit {
+            Commit::Before => self.shell(COMMIT).run(),
+            Commit::Within => Ok(()),
+        }
+    }
+    fn first(&self) -> Call {
+        let before = match self.commit {
+            Commit::Before => String::new(),
+            Commit::Within => format!("snap init > /dev/null; {COMMIT}"),
+        };
+        self.shell(&format!(r#"{before} snap remote add origin "$2" > /dev/null; {PUSH}"#))
+    }
+    fn again(&self) -> Call {
+        match self.commit {
+            Commit::Before => self.shell(PUSH),
+            Commit::Within => self.shell(&format!("{COMMIT} {PUSH}")),
+        }
+    }
+    fn forget(&self) -> Result<()> {
+        remove(&self.at.home.join(CACHE))
+    }
+    fn restore(&self, into: &Path) -> Call {
+        self.plain().args(["-q", "--json", "clone", "--stats"]).arg(self.location()).arg(into)
+    }
+    fn cat(&self, path: &Path, into: &Path) -> Call {
+        let place = format!("{}#main:{}", self.location(), path.display());
+        self.printed.replace(Some(into.to_owned()));
+        self.plain().args(["-q", "--json", "--stats", "cat"]).arg(place).into_file(into)
+    }
+    fn keeps(&self) -> Options {
+        // A clone has its store in the folder.
+        Options { root: false, skip: vec![".snap".into()], ..Options::default() }
+    }
+    fn prefix(&self) -> String {
+        self.at.prefix()
+    }
+    fn told(&self) -> Result<Option<u64>> {
+        let path = self.printed.take().unwrap_or_else(|| self.report());
+        let printed = fs::read(&path)?;
+        let (content, requests) = record_of(&printed)
+            .ok_or_else(|| format!("{} does not say what was asked", path.display()))?;
+        fs::write(&path, content)?;
+        Ok(Some(requests))
+    }
+}
+
+/// What was printed before the last record, and the requests that this speaks
+/// of.
+fn record_of(printed: &[u8]) -> Option<(&[u8], u64)> {
+    const START: &[u8] = br#"{"version""#;
+    let start = printed.windows(START.len()).rposition(|bytes| bytes == START)?;
+    let (content, record) = printed.split_at(start);
+    let record: Value = serde_json::from_slice(record).ok()?;
+    Some((content, record.get("stats")?.get("requests")?.as_u64()?))
+}
+
+struct Restic<'b>(At<'b>);
+
+impl Restic<'_> {
+    /// With the cache of who writes; who reads has another one.
+    fn shell(&self, line: &str) -> Call {
+        let At { bucket, data, home, .. } = &self.0;
+        Call::shell(line)
+            .dir(data)
+            .vars(bucket.environment())
+            .var("RESTIC_PASSWORD", "compare")
+            .var("RESTIC_REPOSITORY", format!("s3:{}/{}", bucket.endpoint(), self.0.prefix()))
+            .var("RESTIC_CACHE_DIR", home.join("cache of the writer"))
+    }
+
+    fn read(&self, line: &str) -> Call {
+        self.shell(line).var("RESTIC_CACHE_DIR", self.0.home.join(CACHE))
+    }
+}
+
+impl Keeper for Restic<'_> {
+    fn name(&self) -> &'static str {
+        "restic"
+    }
+    fn fresh(&self) -> Result<()> {
+        self.0.fresh()
+    }
+    fn first(&self) -> Call {
+        self.shell("restic -q init && restic -q backup .")
+    }
+    fn again(&self) -> Call {
+        self.shell("restic -q backup .")
+    }
+    fn forget(&self) -> Result<()> {
+        remove(&self.0.home.join(CACHE))
+    }
+    fn restore(&self, into: &Path) -> Call {
+        self.read(r#"restic -q restore latest --target "$1""#).arg(into)
+    }
+    fn cat(&self, path: &Path, into: &Path) -> Call {
+        self.read(r#"restic -q dump latest "/$1""#).arg(path).into_file(into)
+    }
+    fn keeps(&self) -> Options {
+        Options { root: false, sparse: false, ..Options::default() }
+    }
+    fn prefix(&self) -> String {
+        self.0.prefix()
+    }
+}
+
+/// rclone, which keeps no snapshots and copies files as they are.
+struct Rclone<'b>(At<'b>);
+
+impl Rclone<'_> {
+    fn call(&self) -> Call {
+        let vars = [
+            ("CONFIG", ""),
+            ("CONFIG_B_TYPE", "s3"),
+            ("CONFIG_B_PROVIDER", "Other"),
+            ("CONFIG_B_ENV_AUTH", "true"),
+            ("CONFIG_B_FORCE_PATH_STYLE", "true"),
+        ];
+        let call = Call::new("rclone").vars(self.0.bucket.environment());
+        let call = vars
+            .into_iter()
+            .fold(call, |call, (name, value)| call.var(&format!("RCLONE_{name}"), value));
+        call.var("RCLONE_CONFIG_B_ENDPOINT", self.0.bucket.endpoint())
+    }
+
+    fn place(&self) -> String {
+        format!("b:{}", self.0.prefix())
+    }
+}
+
+impl Keeper for Rclone<'_> {
+    fn name(&self) -> &'static str {
+        "rclone"
+    }
+    fn fresh(&self) -> Result<()> {
+        self.0.fresh()
+    }
+    fn first(&self) -> Call {
+        self.call().arg("copy").arg(&self.0.data).arg(self.place())
+    }
+    fn again(&self) -> Call {
+        self.first()
+    }
+    fn forget(&self) -> Result<()> {
+        Ok(())
+    }
+    fn restore(&self, into: &Path) -> Call {
+        self.call().arg("copy").arg(self.place()).arg(into)
+    }
+    fn cat(&self, path: &Path, into: &Path) -> Call {
+        let place = format!("{}/{}", self.place(), path.display());
+        self.call().arg("cat").arg(place).into_file(into)
+    }
+    fn keeps(&self) -> Options {
+        Options { times: false, ..Options::content_only() }
+    }
+    fn prefix(&self) -> String {
+        self.0.prefix()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snap_testkit::{compare::compare, trees};
+
+    use super::*;
+    use crate::{
+        bucket::{Server, Way},
+        measure::is_installed,
+        place::Place,
+    };
+
+    #[test]
+    fn every_peer_that_is_installed_gives_back_what_it_saved_last() {
+        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let bucket = Bucket::open(Server::Inside, Way::Counted).unwrap();
+        let data = place.join("data");
+        trees::text_files(&data, 12, 100).unwrap();
+        for name in KEEPERS.into_iter().filter(|name| is_installed(name)) {
+            let keeper = keeper(name, &bucket, &data, place.join(name)).unwrap();
+            keeper.fresh().unwrap();
+            keeper.first().run().unwrap();
+            trees::change_text_files(&data, 12, 7, 1).unwrap();
+            keeper.again().run().unwrap();
+            keeper.forget().unwrap();
+            let (into, file) = (place.join("into"), place.join("file"));
+            empty(&into).unwrap();
+            keeper.restore(&into).run().unwrap();
+            assert_eq!(compare(&data, &into, &keeper.keeps()), Vec::<String>::new(), "{name}");
+            let path = trees::text_file_path(Path::new(""), 7);
+            keeper.cat(&path, &file).run().unwrap();
+            assert_eq!(fs::read(&file).unwrap(), fs::read(data.join(&path)).unwrap(), "{name}");
+            assert!(bucket.requests().unwrap() > 0, "{name}");
+            bucket.forget(&keeper.prefix()).unwrap();
+            keeper.forget().unwrap();
+            assert!(keeper.cat(&path, &file).run().is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_listed_peer_is_known() {
+        let bucket = Bucket::open(Server::Inside, Way::Direct).unwrap();
+        for name in KEEPERS {
+            let keeper = keeper(name, &bucket, Path::new("data"), "home".into()).unwrap();
+            assert_eq!(keeper.name(), name);
+        }
+        assert!(keeper("abacus", &bucket, Path::new("data"), "home".into()).is_none());
+    }
+
+    #[test]
+    fn a_record_is_told_from_what_was_printed_before() {
+        let record = r#"{"version":1,"stats":{"requests":7}}"#;
+        let printed = format!("some text {{}}{record}\n");
+        assert_eq!(record_of(printed.as_bytes()), Some((&b"some text {}"[..], 7)));
+        assert_eq!(record_of(format!("{record}\n{record}").as_bytes()).unwrap().1, 7);
+        for none in ["", "text", r#"{"version":1}"#, r#"{"version":1,"stats":{"requests":7}"#] {
+            assert_eq!(record_of(none.as_bytes()), None, "{none}");
+        }
+    }
+}
