@@ -305,11 +305,12 @@ fn metadata_of(version: &Version) -> Metadata {
 }
 
 /// Codes with which S3 and those like it refuse, and what they mean.
-const CODES: [(&str, What); 12] = [
+const CODES: [(&str, What); 13] = [
     ("RequestTimeTooSkewed", What::Clock),
     ("ExpiredToken", What::Expired),
     ("TokenRefreshRequired", What::Expired),
     ("InvalidAccessKeyId", What::Unauthenticated),
+    ("NotSignedUp", What::Unauthenticated),
     ("SignatureDoesNotMatch", What::Unauthenticated),
     ("InvalidToken", What::Unauthenticated),
     ("AuthorizationHeaderMalformed", What::Unauthenticated),
