@@ -338,6 +338,10 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
         ErrorKind::PermissionDenied => What::Denied,
         ErrorKind::RateLimited => What::Busy,
         ErrorKind::RangeNotSatisfied => What::Short,
+        // A whole answer, of a range that reaches beyond the end.
+        ErrorKind::Unexpected if !error.is_temporary() && text.contains("too little data") => {
+            What::Short
+        }
         ErrorKind::Unsupported => What::Unsupported,
         _ if error.is_temporary() => What::Temporary,
         _ => What::Other,
