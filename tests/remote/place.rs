@@ -33,21 +33,21 @@ use snap_remote::{
 };
 use tokio::runtime::Runtime;
 
-pub fn branch(name: &str) -> RefName {
+pub(crate) fn branch(name: &str) -> RefName {
     RefName::branch(name).unwrap()
 }
 
 /// Retries that cost no time worth mentioning.
-pub fn hasty() -> Policy {
+pub(crate) fn hasty() -> Policy {
     let pause = Duration::from_millis(1);
     Policy { pause, longest_pause: pause, attempts: 4, ..Policy::default() }
 }
 
 /// Numbers that follow from a seed (splitmix64).
-pub struct Draw(pub u64);
+pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,22 +55,22 @@ impl Draw {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         let words = std::iter::repeat_with(|| self.below(u64::MAX).to_be_bytes());
         words.flatten().take(count).collect()
     }
 }
 
 /// A store with a folder to commit.
-pub struct Place {
-    pub folder: tempfile::TempDir,
-    pub repo: Repo,
-    pub runtime: Runtime,
+pub(crate) struct Place {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) repo: Repo,
+    pub(crate) runtime: Runtime,
     branch: RefName,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         fs_err::create_dir(folder.path().join("files")).unwrap();
@@ -84,30 +84,30 @@ impl Place {
         Self { folder, repo, runtime, branch: branch("main") }
     }
 
-    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let path = self.folder.path().join("files").join(name);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         fs_err::write(path, bytes).unwrap();
     }
 
-    pub fn commit(&self) -> CommitId {
+    pub(crate) fn commit(&self) -> CommitId {
         let source = Source::Folder(self.folder.path().join("files"));
         let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 
     /// Writes a file and commits.
-    pub fn change(&self, name: &str, bytes: impl AsRef<[u8]>) -> CommitId {
+    pub(crate) fn change(&self, name: &str, bytes: impl AsRef<[u8]>) -> CommitId {
         self.write(name, bytes);
         self.commit()
     }
 
     /// A store elsewhere, of which is known what the cache `cache` holds.
-    pub fn remote(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
+    pub(crate) fn remote(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
         self.remote_counting(service, cache, Arc::default())
     }
 
-    pub fn remote_counting(
+    pub(crate) fn remote_counting(
         &self,
         service: Arc<dyn Service>,
         cache: &str,
@@ -118,11 +118,11 @@ impl Place {
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
     }
 
-    pub fn update(&self, name: &str, commit: CommitId) -> push::Update {
+    pub(crate) fn update(&self, name: &str, commit: CommitId) -> push::Update {
         push::Update { name: branch(name), commit, moves: push::Move::Forward }
     }
 
-    pub fn push_all(
+    pub(crate) fn push_all(
         &self,
         remote: &mut RemoteStore,
         refs: Vec<push::Update>,
@@ -131,7 +131,7 @@ impl Place {
         push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))
     }
 
-    pub fn push(
+    pub(crate) fn push(
         &self,
         remote: &mut RemoteStore,
         commit: CommitId,
@@ -140,13 +140,17 @@ impl Place {
         self.push_all(remote, vec![update])?.all_moved()
     }
 
-    pub fn plan(&self, remote: &mut RemoteStore, commit: CommitId) -> push::Plan {
+    pub(crate) fn plan(&self, remote: &mut RemoteStore, commit: CommitId) -> push::Plan {
         let refs = vec![self.update("main", commit)];
         let options = push::Options { refs, scratch: self.folder.path() };
         push::plan(&self.repo, remote, &options, (self.runtime.handle(), &Silent)).unwrap()
     }
 
-    pub fn pull(&self, remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
+    pub(crate) fn pull(
+        &self,
+        remote: &mut RemoteStore,
+        name: &RefName,
+    ) -> Result<CommitId, RemoteError> {
         let level = self.repo.config().compression.level;
         let options = pull::Options { name: name.clone(), level, part: Part::default() };
         let outcome =
@@ -161,7 +165,7 @@ impl Place {
 
 /// Where a ref stands, of which all that it refers to is known to a client that
 /// knew nothing, and all packs of that are there. `None` when it is not there.
-pub fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
+pub(crate) fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
     let place = Place::new();
     let mut remote = place.remote(Arc::clone(&service), "fresh");
     let standing = place.runtime.block_on(remote.standing(&branch(name))).unwrap()?;
@@ -178,11 +182,15 @@ pub fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
     Some(standing.commit)
 }
 
-pub fn bucket(endpoint: &str, server: &S3Server, traffic: &Arc<Traffic>) -> Arc<dyn Service> {
+pub(crate) fn bucket(
+    endpoint: &str,
+    server: &S3Server,
+    traffic: &Arc<Traffic>,
+) -> Arc<dyn Service> {
     keyed_bucket(endpoint, (server.access_key(), server.secret_key()), server.bucket(), traffic)
 }
 
-pub fn keyed_bucket(
+pub(crate) fn keyed_bucket(
     endpoint: &str,
     (access, secret): (&str, &str),
     bucket: &str,
@@ -205,11 +213,11 @@ type Before = Box<dyn Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + 
 
 /// A service that is in the way of another: each call is first shown, with its
 /// number from 0, what it does and its key, and fails for good if that says so.
-pub struct Wrapped {
+pub(crate) struct Wrapped {
     inner: Arc<dyn Service>,
     calls: AtomicU64,
     before: Before,
-    pub seen: Mutex<Vec<(&'static str, String)>>,
+    pub(crate) seen: Mutex<Vec<(&'static str, String)>>,
 }
 
 impl std::fmt::Debug for Wrapped {
@@ -219,7 +227,7 @@ impl std::fmt::Debug for Wrapped {
 }
 
 impl Wrapped {
-    pub fn new(
+    pub(crate) fn new(
         inner: Arc<dyn Service>,
         before: impl Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -228,11 +236,11 @@ impl Wrapped {
     }
 
     /// Fails for good from a call on.
-    pub fn failing_from(inner: Arc<dyn Service>, first: u64) -> Arc<Self> {
+    pub(crate) fn failing_from(inner: Arc<dyn Service>, first: u64) -> Arc<Self> {
         Self::new(inner, move |number, _, _| Box::pin(async move { number >= first }))
     }
 
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls.load(SeqCst)
     }
 

@@ -153,13 +153,7 @@ impl Fetch for Far {
 }
 
 pub(crate) fn broken(key: &str) -> ServiceError {
-    ServiceError {
-        operation: "read",
-        key: key.to_owned(),
-        what: What::Temporary,
-        message: "the line is dead".to_owned(),
-        retry_after: None,
-    }
+    ServiceError::new("read", key, What::Temporary, "the line is dead".to_owned())
 }
 
 pub(crate) fn bytes_at(key: &str, range: &Range<u64>) -> Bytes {

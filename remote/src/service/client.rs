@@ -44,6 +44,10 @@ const HELD_PAGES: u64 = (96 << 20) / PAGE_BYTES;
 /// Unit in which those are counted.
 const PAGE_BYTES: u64 = 64 << 10;
 
+/// How much more often an upload in parts is tried: each of several parts that
+/// are under way may fail once.
+const PART_ATTEMPTS: u32 = 4;
+
 /// Uploads in parts under way at once. Each holds a part while it waits for
 /// room for the next, so together they must leave room for one more.
 const UPLOADS: usize = 2;
@@ -284,6 +288,7 @@ impl Client {
         (path, length): (&Path, u64),
         progress: &Progress,
     ) -> Result<(), ServiceError> {
+        let tries = self.policy.attempts + PART_ATTEMPTS;
         let mut at = 0;
         while at < length {
             self.check_going(key, progress)?;
@@ -293,12 +298,12 @@ impl Client {
             // It waits for others to be through.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.part(bytes.clone()).await };
-            self.attempts("write", key, patience, part).await?;
+            self.persist(tries, ("write", key), patience, part).await?;
             progress.advance(end - at);
             at = end;
         }
         let finish = || async { upload.lock().await.finish().await };
-        match self.attempts("write", key, PART_BYTES * 8, finish).await {
+        match self.persist(tries, ("write", key), PART_BYTES * 8, finish).await {
             // Whose reply was lost may have been done.
             Err(error) if error.what == What::NotFound => match self.length(key).await? {
                 Some(found) if found == length => Ok(()),
@@ -333,6 +338,19 @@ impl Client {
         operation: &'static str,
         key: &str,
         bytes: u64,
+        attempt: impl FnMut() -> F,
+    ) -> Result<T, ServiceError>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        self.persist(self.policy.attempts, (operation, key), bytes, attempt).await
+    }
+
+    async fn persist<T, F>(
+        &self,
+        tries: u32,
+        (operation, key): (&'static str, &str),
+        bytes: u64,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T, ServiceError>
     where
@@ -352,7 +370,7 @@ impl Client {
                 Err(error) => error,
             };
             tell(turn, error.what);
-            if !error.what.is_temporary() || number >= self.policy.attempts {
+            if !error.what.is_temporary() || number >= tries {
                 return Err(self.placed(error));
             }
             self.traffic.retry();

@@ -112,7 +112,12 @@ impl Folder {
             }
             When::Unchanged(version) => {
                 let _lock = self.lock()?;
-                let now = self.read_now(key, None)?.version;
+                let now = match self.read_now(key, None) {
+                    Err(Problem::Disk(error)) if error.source.kind() == io::ErrorKind::NotFound => {
+                        None
+                    }
+                    now => now?.version,
+                };
                 if now.as_ref() != Some(version) {
                     return Err(Problem::Conflict);
                 }

@@ -305,11 +305,12 @@ fn metadata_of(version: &Version) -> Metadata {
 }
 
 /// Codes with which S3 and those like it refuse, and what they mean.
-const CODES: [(&str, What); 12] = [
+const CODES: [(&str, What); 13] = [
     ("RequestTimeTooSkewed", What::Clock),
     ("ExpiredToken", What::Expired),
     ("TokenRefreshRequired", What::Expired),
     ("InvalidAccessKeyId", What::Unauthenticated),
+    ("NotSignedUp", What::Unauthenticated),
     ("SignatureDoesNotMatch", What::Unauthenticated),
     ("InvalidToken", What::Unauthenticated),
     ("AuthorizationHeaderMalformed", What::Unauthenticated),
@@ -338,10 +339,8 @@ fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> Serv
         ErrorKind::PermissionDenied => What::Denied,
         ErrorKind::RateLimited => What::Busy,
         ErrorKind::RangeNotSatisfied => What::Short,
-        // A whole answer, of a range that reaches beyond the end.
-        ErrorKind::Unexpected if !error.is_temporary() && text.contains("too little data") => {
-            What::Short
-        }
+        // Whole as a reply, but the object is shorter than the range.
+        ErrorKind::Unexpected if error.message().contains("too little data") => What::Short,
         ErrorKind::Unsupported => What::Unsupported,
         _ if error.is_temporary() => What::Temporary,
         _ => What::Other,

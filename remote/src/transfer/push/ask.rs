@@ -7,7 +7,7 @@ use snap_core::{base::id::PackId, repo::ref_name::RefName};
 
 use crate::{
     service::Listed,
-    store::{Found, INDEX, OBJECTS, REFS, RemoteError, RemoteStore, refs::Slot},
+    store::{Found, INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, refs::Slot},
 };
 
 /// Refs that are read one by one. Of more it is listed first which there are.
@@ -22,6 +22,25 @@ pub(super) enum Question {
     RefsAndIndex,
     /// Where the refs stand, and whether there is a store at all.
     Survey,
+}
+
+/// Whether packs may be there that no outline tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leftovers {
+    /// A push was interrupted.
+    Maybe,
+    /// None of ours.
+    None,
+}
+
+impl Leftovers {
+    /// As the mirror remembers it.
+    pub(super) fn of(mirror: &Mirror) -> Self {
+        match mirror.may_have_sent() {
+            true => Self::Maybe,
+            false => Self::None,
+        }
+    }
 }
 
 /// What was answered.
@@ -40,7 +59,7 @@ pub(super) struct Answers {
 pub(super) async fn ask(
     remote: &RemoteStore,
     names: &[&RefName],
-    question: Question,
+    (question, leftovers): (Question, Leftovers),
 ) -> Result<Answers, RemoteError> {
     let found = async {
         match question {
@@ -55,9 +74,9 @@ pub(super) async fn ask(
         }
     };
     let arrived = async {
-        match remote.mirror().may_have_sent() {
-            true => arrived(remote).await,
-            false => Ok(HashMap::new()),
+        match leftovers {
+            Leftovers::Maybe => arrived(remote).await,
+            Leftovers::None => Ok(HashMap::new()),
         }
     };
     let (found, listed, arrived, slots) =

@@ -45,7 +45,7 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use self::{
-    ask::{Answers, Question},
+    ask::{Answers, Leftovers, Question},
     send::Sending,
 };
 use super::is_before;
@@ -319,31 +319,29 @@ impl<'a> Push<'a> {
         eager: Eager,
     ) -> (Result<Answers, RemoteError>, Result<Early<'a>, RemoteError>) {
         let names: Vec<&RefName> = self.options.refs.iter().map(|update| &update.name).collect();
+        // Before anything is sent, which would change it.
+        let leftovers = Leftovers::of(remote.mirror());
+        let goes = eager == Eager::Yes
+            && question == Question::RefsAndIndex
+            && leftovers == Leftovers::None;
+        let eager = if goes { Eager::Yes } else { Eager::No };
         thread::scope(|scope| {
-            let asking = scope.spawn(|| self.runtime.block_on(ask::ask(remote, &names, question)));
+            let ask = || self.runtime.block_on(ask::ask(remote, &names, (question, leftovers)));
+            let asking = scope.spawn(ask);
             let early = match question {
                 Question::Refs => Ok(None),
-                _ => self.begin(remote, question, eager),
+                _ => self.begin(remote, eager),
             };
             (asking.join().expect("asking does not panic"), early)
         })
     }
 
-    fn begin(
-        &self,
-        remote: &RemoteStore,
-        question: Question,
-        eager: Eager,
-    ) -> Result<Early<'a>, RemoteError> {
+    fn begin(&self, remote: &RemoteStore, eager: Eager) -> Result<Early<'a>, RemoteError> {
         let commits: Vec<CommitId> = self.options.refs.iter().map(|update| update.commit).collect();
         let selection = self.select(remote, &commits)?;
         let packs = send::packs(&selection)?;
         let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
-        // What may have arrived is not sent again, so that is looked at first.
-        let goes = eager == Eager::Yes
-            && question == Question::RefsAndIndex
-            && bytes <= EAGER_BYTES
-            && !remote.mirror().may_have_sent();
+        let goes = eager == Eager::Yes && bytes <= EAGER_BYTES;
         let begin = || Sending::begin(remote, packs, &HashMap::new(), self.runtime);
         let sending = goes.then(begin);
         Ok(Some((selection, sending)))
