@@ -161,7 +161,7 @@ fn a_bundle_is_looked_into_without_a_store() {
     insta::assert_snapshot!(env.snap(["restore", "both.snap"]), @r"
     exit: 2
     --- stderr ---
-    error: a bundle has no folder to restore into: name one
+    error: a bundle or a remote has no folder to restore into: name one
     ");
 }
 

@@ -70,7 +70,7 @@ fn nobody_there_is_told() {
 
 #[test]
 fn a_store_that_is_newer_or_damaged_is_told() {
-    let Bucket { server, env, .. } = bucket();
+    let Bucket { server, env, proxy: _proxy } = bucket();
     server.put("p/config.toml", "version = 9\n");
     for args in [&["push"][..], &["pull"], &["ls", "origin#main"]] {
         let ran = env.snap_in("work", args);
@@ -86,7 +86,7 @@ fn a_store_that_is_newer_or_damaged_is_told() {
 
 #[test]
 fn a_bad_network_is_overcome() {
-    let Bucket { proxy, env, .. } = bucket();
+    let Bucket { server: _server, proxy, env } = bucket();
     proxy.add(Rule::new(Fault::Reset).kind(Kind::Put).times(1));
     proxy.add(Rule::new(Fault::LoseReply).path("refs/").kind(Kind::Put).times(1));
     let ran = env.snap_in("work", ["--json", "push"]).succeeds();
@@ -98,7 +98,7 @@ fn a_bad_network_is_overcome() {
 
 #[test]
 fn interrupted_both_sides_stay_whole() {
-    let Bucket { proxy, env, .. } = bucket();
+    let Bucket { server: _server, proxy, env } = bucket();
     proxy.add(Rule::new(Fault::Stall).kind(Kind::Put).path("objects/"));
     let mut command = env.command("work");
     let mut child =

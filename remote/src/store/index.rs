@@ -333,7 +333,7 @@ mod tests {
             let listed: Vec<(&String, u64)> = files.iter().map(|(name, b)| (name, *b)).collect();
             let merged = to_merge(&listed, bytes);
             let total = bytes + merged.iter().map(|name| files[name]).sum::<u64>();
-            merged.iter().for_each(|name| drop(files.remove(name)));
+            files.retain(|name, _| !merged.contains(name));
             files.insert(format!("{number}"), total);
             written += total;
         }
@@ -347,7 +347,9 @@ mod tests {
             let done = files.iter().filter(|bytes| **bytes >= DONE_BYTES).count();
             assert!(files.len() - done <= 3 * FAN, "{bytes}: {}", files.len());
             assert!(done as u64 <= 5_000 * bytes / DONE_BYTES, "{bytes}: {done}");
-            assert!(written <= 5 * 5_000 * bytes, "{bytes}: {written}");
+            // Up to the length of the first class a file is written again each
+            // time; beyond it, once for each class.
+            assert!(written <= 9 * 5_000 * bytes, "{bytes}: {written}");
             assert!(files.iter().all(|bytes| *bytes < 4 * FILE_BYTES));
         }
     }

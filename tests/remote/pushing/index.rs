@@ -31,7 +31,8 @@ fn after_many_pushes_the_index_is_one_page_and_few_files() {
         last = Some(commit);
     }
     assert!(most <= 40, "{most}");
-    assert!(over <= 300 / 7 + 1, "{over} of 300 cost more");
+    // Of each eight one merges, and the next removes what was merged.
+    assert!(over <= 2 * (300 / 7 + 1), "{over} of 300 cost more");
     let fresh = Place::new();
     let before = traffic.counts().requests();
     let mut reader = fresh.remote(memory(), "fresh");
