@@ -370,9 +370,9 @@ fn suffixes_are_taken_off_from_the_right() {
 }
 
 #[test]
-fn a_text_names_branches_before_tags() {
+fn a_text_names_branches_before_tags_and_those_before_remotes() {
     let full = |text| names(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(full("v1"), ["refs/heads/v1", "refs/tags/v1"]);
+    assert_eq!(full("v1"), ["refs/heads/v1", "refs/tags/v1", "refs/remotes/v1"]);
     assert_eq!(full("tags/v1"), ["refs/tags/v1"]);
     assert_eq!(full("refs/heads/a/b"), ["refs/heads/a/b"]);
     assert!(full("HEAD").is_empty());
