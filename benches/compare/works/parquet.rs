@@ -27,7 +27,7 @@ use crate::{
 };
 
 #[path = "../../../remote/examples/parquet.rs"]
-#[expect(dead_code, unreachable_pub, reason = "an example has a main function of its own")]
+#[expect(dead_code, reason = "an example has a main function of its own")]
 mod example;
 
 const LATENCY: Duration = Duration::from_millis(100);

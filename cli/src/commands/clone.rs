@@ -218,12 +218,7 @@ fn remember(store: &Path, place: &Place) -> Result<(), CliError> {
 
 /// Lets the store stand where the clone begins, on a branch or at a tag, and
 /// notes where all else stands.
-fn point(
-    repo: &Repo,
-    outcome: &Outcome,
-    place: &Place,
-    cx: &Context,
-) -> Result<(), CliError> {
+fn point(repo: &Repo, outcome: &Outcome, place: &Place, cx: &Context) -> Result<(), CliError> {
     let Outcome { name, commit, .. } = outcome;
     for (other, at) in &outcome.refs {
         // One that moved on after the index was read comes with the next pull.

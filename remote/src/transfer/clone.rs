@@ -92,7 +92,13 @@ pub fn run<E: std::convert::From<RemoteError>>(
     partly::add_stubs(store, remote).map_err(RemoteError::from)?;
     let needed = partly::find(store, remote, &options.part.of_last(outcome.commit), observer)?;
     packs.will_need(&needed);
-    let rest = Rest { store, from: (remote, packs), needed: &needed, part: &options.part, commit: outcome.commit };
+    let rest = Rest {
+        store,
+        from: (remote, packs),
+        needed: &needed,
+        part: &options.part,
+        commit: outcome.commit,
+    };
     let behind =
         Behind { observer, restored: AtomicBool::new(false), failed: AtomicBool::new(false) };
     thread::scope(|scope| {
