@@ -4,7 +4,14 @@
 //! the processors, or versitygw, which `tests/net/versitygw.sh` starts. All
 //! tools reach it the same way.
 
-use std::{cell::Cell, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use snap_nettest::{Counts, Proxy, S3Options, S3Server};
@@ -51,7 +58,6 @@ pub(crate) struct Bucket {
     pub(crate) server: &'static str,
     access: Access,
     proxy: Option<Proxy>,
-    prefixes: Cell<u32>,
     /// Runs as long as the bucket is there.
     inside: Option<S3Server>,
 }
@@ -71,7 +77,7 @@ impl Bucket {
             Server::Inside => "s3s, in memory",
             Server::Versitygw => "versitygw",
         };
-        Ok(Self { server, access, proxy, prefixes: Cell::new(0), inside })
+        Ok(Self { server, access, proxy, inside })
     }
 
     /// Where clients are to go.
@@ -81,8 +87,10 @@ impl Bucket {
 
     /// Name of the bucket, and a prefix in it that nobody has used.
     pub(crate) fn fresh(&self) -> String {
-        self.prefixes.set(self.prefixes.get() + 1);
-        format!("{}/{}-{}", self.access.bucket, std::process::id(), self.prefixes.get())
+        // Works that follow each other may share a bucket.
+        static PREFIXES: AtomicU32 = AtomicU32::new(0);
+        let number = PREFIXES.fetch_add(1, Ordering::Relaxed);
+        format!("{}/{}-{number}", self.access.bucket, std::process::id())
     }
 
     /// Adds that much to each request from now on.

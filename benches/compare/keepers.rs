@@ -290,6 +290,7 @@ impl Rclone<'_> {
             ("CONFIG_B_PROVIDER", "Other"),
             ("CONFIG_B_ENV_AUTH", "true"),
             ("CONFIG_B_FORCE_PATH_STYLE", "true"),
+            ("CONFIG_B_LIST_VERSION", "2"),
         ];
         let call = Call::new("rclone").vars(self.0.bucket.environment());
         let call = vars
