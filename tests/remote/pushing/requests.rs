@@ -68,9 +68,10 @@ type Wave = &'static [(&'static str, &'static str)];
 /// fails for good; one that waits for a reply before the next is made waits
 /// until its time is over.
 fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
-    let barriers = waves.iter().map(|wave| Arc::new(Barrier::new(wave.len()))).collect();
+    let barrier = |wave: &Wave| Arc::new(Barrier::new(wave.len()));
+    let barriers: Vec<_> = waves.iter().map(barrier).collect();
     let left: Vec<Vec<_>> = waves.iter().map(|wave| wave.to_vec()).collect();
-    let state: Mutex<(Vec<Vec<(&str, &str)>>, Vec<Arc<Barrier>>)> = Mutex::new((left, barriers));
+    let state = Mutex::new((left, barriers));
     Wrapped::new(inner, move |_, operation, key| {
         let mut state = state.lock().unwrap();
         let at = state.0.iter().position(|wave| !wave.is_empty());
