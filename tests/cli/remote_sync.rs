@@ -253,7 +253,9 @@ fn a_part_is_cloned_and_the_rest_comes_when_it_is_needed() {
     add_origin(&env, "work", "s3://bucket/p");
     env.snap_in("work", ["push", "-q"]).succeeds();
     proxy.take_counts();
-    env.snap(["clone", "-q", "s3://bucket/p", "part", "--path", "sub", "--no-restore"]).succeeds();
+    env.snap(["clone", "-q", "s3://bucket/p", "part", "--path", "sub"]).succeeds();
+    assert_eq!(env.read("part/sub/more.txt"), "more\n");
+    assert!(!env.path("part/large").exists());
     assert!(proxy.take_counts().received_bytes < 1_000_000);
     assert_eq!(env.snap_in("part", ["cat", "latest:sub/more.txt"]).succeeds().stdout, "more\n");
     assert_eq!(proxy.take_counts().total, 0);

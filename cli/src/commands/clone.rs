@@ -131,7 +131,8 @@ fn clone(
             // From here on it is worth keeping.
             made.is_kept = true;
             if !args.no_restore {
-                restored = Some(restore(&repo, outcome.commit, dir, &progress)?);
+                let only = options.part.paths.iter().map(|path| pattern(path)).collect();
+                restored = Some(restore(&repo, outcome.commit, (dir, only), &progress)?);
             }
             Ok::<_, CliError>(())
         };
@@ -263,12 +264,27 @@ fn reason(place: &Place) -> String {
 fn restore(
     repo: &Repo,
     commit: CommitId,
-    dir: &Path,
+    (dir, include): (&Path, Vec<String>),
     observer: &dyn Observer,
 ) -> Result<Restored, CliError> {
     let commit = repo.store().commit(&commit)?;
     let what = What::Folder { tree: commit.tree, root: commit.root };
-    Ok(restore::run(repo.store(), &what, dir, &restore::Options::default(), observer)?)
+    let options = restore::Options { include, ..restore::Options::default() };
+    Ok(restore::run(repo.store(), &what, dir, &options, observer)?)
+}
+
+/// What matches a path and all below it, in the syntax of ignore files.
+fn pattern(path: &[u8]) -> String {
+    let mut pattern = "/".to_owned();
+    for char in String::from_utf8_lossy(path).trim_matches('/').chars() {
+        match char {
+            // No pattern can name what is not text; this matches more.
+            char::REPLACEMENT_CHARACTER => pattern.push('*'),
+            '*' | '?' | '[' | ']' | '{' | '}' | '\\' | ' ' => pattern.extend(['\\', char]),
+            _ => pattern.push(char),
+        }
+    }
+    pattern
 }
 
 #[derive(Serialize)]
