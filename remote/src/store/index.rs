@@ -5,7 +5,7 @@
 //! there, the file that it writes holds theirs, too: so of each class of sizes,
 //! eight times as large as the one below, there are at most seven. A file of a
 //! MiB or more is left alone, and no push writes one much larger than
-//! [`FILE_BYTES`]. That is one page of a listing for a store of any size, and
+//! `FILE_BYTES`. That is one page of a listing for a store of any size, and
 //! what a client has read it reads again at most once for each class.
 //!
 //! What a file of which all is in a larger one holds is known twice: whoever
