@@ -35,16 +35,18 @@ impl Repo {
     pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
         for _ in 0..RETRIES {
             if dir.join(config::FILE).exists() {
-                break;
+                return Err(taken(dir));
             }
             let was_there = dir.exists();
-            if was_there && !is_free(dir)? {
-                return Err(RepoError::NotEmpty { dir: dir.to_owned() });
+            // What is in a folder without a lock is somebody else's; with one,
+            // it may be the work of another who makes a store now.
+            if was_there && !is_free(dir)? && !dir.join(LOCK).exists() {
+                return Err(taken(dir));
             }
             disk.create_folders(dir)?;
             let Some(_lock) = lock(dir, disk)? else { continue };
-            if dir.join(config::FILE).exists() {
-                break;
+            if !is_free(dir)? {
+                return Err(taken(dir));
             }
             let made = build(dir, disk, config);
             if made.is_err() && !was_there {
@@ -52,7 +54,7 @@ impl Repo {
             }
             return made;
         }
-        Err(RepoError::Exists { dir: dir.to_owned() })
+        Err(taken(dir))
     }
 
     /// Whether `dir` is what making a store there has left, or has made so
@@ -61,6 +63,16 @@ impl Repo {
     pub fn is_unfinished(dir: &Path) -> bool {
         let is_begun = dir.ends_with(STORE_FOLDER) || dir.join(LOCK).exists();
         is_begun && !dir.join(config::FILE).exists() && is_free(dir).unwrap_or(false)
+    }
+}
+
+/// Why no store can be made in `dir`: one is there, or something else.
+fn taken(dir: &Path) -> RepoError {
+    let dir = dir.to_owned();
+    if dir.join(config::FILE).exists() {
+        RepoError::Exists { dir }
+    } else {
+        RepoError::NotEmpty { dir }
     }
 }
 
@@ -112,4 +124,30 @@ fn is_free(dir: &Path) -> Result<bool, RepoError> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_those_who_make_one_at_once_all_but_one_find_it() {
+        for round in 0..200u64 {
+            let project = tempfile::tempdir().unwrap();
+            let dir = project.path().join(STORE_FOLDER);
+            // Some come while the first is at work, some just when it is done.
+            let make = |late| {
+                std::thread::sleep(std::time::Duration::from_micros(late * (500 + round * 7)));
+                Repo::init(&dir, &Disk::default(), &Config::default())
+            };
+            let made: Vec<_> = std::thread::scope(|scope| {
+                let running: Vec<_> = (0..8).map(|late| scope.spawn(move || make(late))).collect();
+                running.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            assert_eq!(made.iter().filter(|made| made.is_ok()).count(), 1, "{made:?}");
+            let found =
+                |made: &Result<_, _>| matches!(made, Ok(()) | Err(RepoError::Exists { .. }));
+            assert!(made.iter().all(found), "{made:?}");
+        }
+    }
 }
