@@ -51,6 +51,9 @@ pub(super) fn is_secret(key: &str) -> bool {
 
 fn of_remote(error: &RemoteError) -> Option<String> {
     let hint = match error {
+        RemoteError::Emptied { .. } => {
+            "is its disk mounted, and the location right? `snap push --force` makes a new one there"
+        }
         RemoteError::NoStore { .. } => "`snap push` makes one; is the path right?",
         RemoteError::NoRef { name, .. } if name.kind() == RefKind::Branch => {
             "`snap push` brings it there; is the name right?"
@@ -64,7 +67,9 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Vanished { .. } => {
             "run it again; if it stays so, push again from a store that is whole"
         }
-        RemoteError::Config { .. } => "a newer snap may be able to use it",
+        RemoteError::Config { .. } | RemoteError::Newer { .. } => {
+            "a newer snap may be able to use it"
+        }
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
             "nothing here was changed; push it again from a store that is whole"
         }

@@ -18,6 +18,17 @@
 //!
 //! Integers are little-endian. The file is named by the BLAKE3 of its bytes,
 //! so it needs no checksum; header and footer have their own.
+//!
+//! Outlines that only count together may be in several files, the *parts* of a
+//! *group*. Its file says which:
+//!
+//! | part    | bytes | field                                            |
+//! |---------|-------|--------------------------------------------------|
+//! | header  | 8     | magic, `SNAPGRUP`                                |
+//! |         | 2     | format version, u16                              |
+//! |         | 2     | 0                                                |
+//! |         | 4     | parts p, u32                                     |
+//! | p times | 32    | name of the part                                 |
 
 use crate::{
     base::{id::PackId, limits},
@@ -30,8 +41,14 @@ use crate::{
 /// First bytes of a file of outlines.
 pub const MAGIC: &[u8; 8] = b"SNAPOUTL";
 
+/// First bytes of the file of a group.
+pub const GROUP_MAGIC: &[u8; 8] = b"SNAPGRUP";
+
 /// Newest version known.
 pub const VERSION: u16 = 1;
+
+/// Name of a file of outlines: the BLAKE3 of its bytes.
+pub type Name = PackId;
 
 /// What a pack says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +64,11 @@ pub struct Outline {
 }
 
 impl Outline {
+    /// Bytes that it takes in a file.
+    pub fn file_share(&self) -> u64 {
+        (self.id.as_bytes().len() + 16 + self.head.len() + self.tail.len()) as u64
+    }
+
     /// Decodes all of it, as a reader of the pack would.
     ///
     /// # Errors
@@ -71,13 +93,54 @@ impl Outline {
     }
 }
 
-/// Encodes outlines as one file.
-pub fn encode(outlines: &[Outline]) -> Vec<u8> {
+fn header(magic: &[u8; 8], count: usize) -> Writer {
     let mut w = Writer::new();
-    w.raw(MAGIC);
+    w.raw(magic);
     w.u16(VERSION);
     w.u16(0);
-    w.u32(outlines.len() as u32);
+    w.u32(count as u32);
+    w
+}
+
+/// Reads a header; returns how many there are of what follows.
+fn read_header(r: &mut Reader<'_>, magic: &[u8; 8]) -> Result<u32, FormatError> {
+    if r.raw("outlines", magic.len())? != magic {
+        return Err(FormatError::Magic { what: "file of outlines" });
+    }
+    let version = r.u16("outlines version")?;
+    if version != VERSION {
+        let (found, known) = (u32::from(version), u32::from(VERSION));
+        return Err(FormatError::Newer { what: "file of outlines", found, known });
+    }
+    if r.u16("outlines")? != 0 {
+        return Err(FormatError::Invalid { what: "outlines", at: 10 });
+    }
+    r.u32("outlines")
+}
+
+/// Encodes the file of a group.
+pub fn encode_group(parts: &[Name]) -> Vec<u8> {
+    let mut w = header(GROUP_MAGIC, parts.len());
+    parts.iter().for_each(|name| w.raw(name.as_bytes()));
+    w.finish()
+}
+
+/// Decodes the file of a group.
+///
+/// # Errors
+/// [`FormatError`] names the rule.
+pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
+    let mut r = Reader::new(bytes);
+    let count = read_header(&mut r, GROUP_MAGIC)?;
+    let name = |_| Ok(Name::from_bytes(r.digest("name of a part")?));
+    let parts = (0..count).map(name).collect::<Result<_, FormatError>>()?;
+    r.finish()?;
+    Ok(parts)
+}
+
+/// Encodes outlines as one file.
+pub fn encode(outlines: &[Outline]) -> Vec<u8> {
+    let mut w = header(MAGIC, outlines.len());
     for outline in outlines {
         w.raw(outline.id.as_bytes());
         w.u64(outline.file_bytes);
@@ -95,18 +158,7 @@ pub fn encode(outlines: &[Outline]) -> Vec<u8> {
 /// [`FormatError`] names the rule.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
     let mut r = Reader::new(bytes);
-    if r.raw("outlines", MAGIC.len())? != MAGIC {
-        return Err(FormatError::Magic { what: "file of outlines" });
-    }
-    let version = r.u16("outlines version")?;
-    if version != VERSION {
-        let (found, known) = (u32::from(version), u32::from(VERSION));
-        return Err(FormatError::Newer { what: "file of outlines", found, known });
-    }
-    if r.u16("outlines")? != 0 {
-        return Err(FormatError::Invalid { what: "outlines", at: 10 });
-    }
-    let count = r.u32("outlines")?;
+    let count = read_header(&mut r, MAGIC)?;
     let mut outlines = Vec::new();
     for _ in 0..count {
         let id = PackId::from_bytes(r.digest("outline name")?);
@@ -147,6 +199,21 @@ mod tests {
             assert!(decode(&bytes[..cut]).is_err(), "{cut}");
         }
         assert!(matches!(decode(&encode(&[])), Ok(none) if none.is_empty()));
+    }
+
+    #[test]
+    fn groups_come_back() {
+        let parts = [PackId::from_bytes([1; 32]), PackId::from_bytes([2; 32])];
+        let bytes = encode_group(&parts);
+        assert_eq!(decode_group(&bytes).unwrap(), parts);
+        for cut in 0..bytes.len() {
+            assert!(decode_group(&bytes[..cut]).is_err(), "{cut}");
+        }
+        assert!(decode_group(&[&bytes[..], b"x"].concat()).is_err());
+        let mut many = bytes;
+        many[12..16].fill(0xff);
+        assert!(matches!(decode_group(&many), Err(FormatError::Truncated { .. })));
+        assert!(matches!(decode(&encode_group(&parts)), Err(FormatError::Magic { .. })));
     }
 
     #[test]

@@ -5,10 +5,16 @@
 //! whole hashes to its name it is a pack like any other and moves to
 //! `objects/`, where every file is that.
 
+use std::{io, path::Path};
+
 use crate::{
     base::{id::PackId, io::PathError},
+    disk::Disk,
     format::{pack::Frame, wire::FormatError},
-    store::{PackFile, Place, Store, StoreError, pack_reader::Home, pack_writer::publish},
+    store::{
+        PackFile, Place, Store, StoreError, catalog::Layout, pack_reader::Home,
+        pack_writer::publish,
+    },
 };
 
 /// What lies between the frames is read so many bytes at a time.
@@ -30,6 +36,32 @@ impl Store {
         let catalog = self.catalog();
         let is_partial = |id: &PackId| catalog.slot(id).is_some_and(|s| s.home == Home::Partial);
         self.packs().into_iter().filter(is_partial).collect()
+    }
+
+    /// Removes stubs from the store in `dir`, but for those that `keep` says.
+    /// For those who open it next; nobody has it open who would miss them.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when they cannot be listed or removed.
+    pub fn retain_stubs(
+        dir: &Path,
+        disk: &Disk,
+        keep: &dyn Fn(&PackId) -> bool,
+    ) -> Result<(), StoreError> {
+        let folder = Layout::of(dir).partial;
+        let entries = match fs_err::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(PathError::when("list", &folder)(error).into()),
+        };
+        for entry in entries {
+            let entry = entry.map_err(PathError::when("list", &folder))?;
+            let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if id.is_some_and(|id| !keep(&id)) {
+                disk.remove(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether an object can be read without fetching anything: its frame is

@@ -16,6 +16,9 @@ use snap_core::{
 use super::Which;
 use crate::store::{Found, INDEX, RemoteError, RemoteStore, heads::first_branch};
 
+/// Commits that the index should know; `None` for what only it can tell.
+type Bases = Vec<Option<CommitId>>;
+
 /// What was learnt of a revision.
 enum Learnt {
     /// It stands on commits that the index should know.
@@ -35,51 +38,68 @@ pub(super) async fn learn(
     write(folder, "HEAD", &format!("ref: {}\n", first_branch()))?;
     if remote.mirror().was_seen() {
         // Only what is not known yet has to be listed.
-        if !learn_refs(remote, which, folder).await? {
-            remote.refresh().await?;
-        }
-        return Ok(());
+        let bases = learn_refs(remote, which, folder).await?;
+        return refresh_for(remote, &bases).await;
     }
     let there = &*remote;
-    let (found, _, listed) =
+    let (found, bases, listed) =
         futures::try_join!(there.look(), learn_refs(there, which, folder), async {
             // Of a store that is not there nothing is listed.
             Ok(there.client().list(INDEX).await)
         })?;
     match found {
         Found::Nothing => Err(RemoteError::NoStore { location: remote.location().to_owned() }),
-        Found::Store => remote.take_in_listed(listed?).await,
+        Found::Store => {
+            remote.take_in_listed(listed?).await?;
+            // The listing may be older than what the refs stand on.
+            let named: Bases = bases.into_iter().filter(Option::is_some).collect();
+            refresh_for(remote, &named).await
+        }
     }
 }
 
-/// Learns where refs stand; whether all they stand on is known.
+/// Reads what is new in the index unless it knows all these.
+async fn refresh_for(remote: &mut RemoteStore, bases: &Bases) -> Result<(), RemoteError> {
+    for base in bases {
+        let is_known = match base {
+            Some(id) => remote.mirror().has(&id.object())?,
+            None => false,
+        };
+        if !is_known {
+            return remote.refresh().await;
+        }
+    }
+    Ok(())
+}
+
+/// Learns where refs stand, and on what.
 async fn learn_refs(
     remote: &RemoteStore,
     which: Which<'_>,
     folder: &Path,
-) -> Result<bool, RemoteError> {
+) -> Result<Bases, RemoteError> {
     let Which::Of(specs) = which else { return learn_all(remote, folder).await };
-    let mut all_known = true;
+    let mut bases = Bases::new();
     for spec in specs {
-        all_known &= match learn_one(remote, spec, folder).await? {
-            Learnt::Ref(id) | Learnt::Id(Some(id)) => remote.mirror().has(&id.object())?,
-            Learnt::Id(None) => false,
+        match learn_one(remote, spec, folder).await? {
+            Learnt::Ref(id) => bases.push(Some(id)),
+            Learnt::Id(id) => bases.push(id),
             // For names that are much like it.
-            Learnt::Nothing => learn_all(remote, folder).await?,
-        };
+            Learnt::Nothing => bases.extend(learn_all(remote, folder).await?),
+        }
     }
-    Ok(all_known)
+    Ok(bases)
 }
 
-async fn learn_all(remote: &RemoteStore, folder: &Path) -> Result<bool, RemoteError> {
+async fn learn_all(remote: &RemoteStore, folder: &Path) -> Result<Bases, RemoteError> {
     let (branch, refs) = futures::try_join!(remote.default_branch(), remote.all_refs())?;
     write(folder, "HEAD", &format!("ref: {branch}\n"))?;
-    let mut all_known = true;
+    let mut bases = Bases::new();
     for (name, id) in refs {
         write_ref(folder, &name, id)?;
-        all_known &= remote.mirror().has(&id.object())?;
+        bases.push(Some(id));
     }
-    Ok(all_known)
+    Ok(bases)
 }
 
 /// In the order in which it will be resolved.

@@ -27,6 +27,12 @@ pub enum RemoteError {
         /// Where.
         location: String,
     },
+    /// There is nothing any more, where a store was seen before.
+    #[error("the store at {location} is gone: there is nothing where it was")]
+    Emptied {
+        /// Where.
+        location: String,
+    },
     /// There is something, and it is no store.
     #[error("there is no store at {location}, but something else: {key}")]
     NotAStore {
@@ -72,6 +78,14 @@ pub enum RemoteError {
         location: String,
         /// What is wrong.
         why: String,
+    },
+    /// An object says more than this program understands.
+    #[error("{key} at {location} was written by a newer version of snap")]
+    Newer {
+        /// Which.
+        key: String,
+        /// Where.
+        location: String,
     },
     /// A ref is not there.
     #[error("there is no {} `{}` at {location}", name.kind().noun(), name.short())]
@@ -197,8 +211,9 @@ impl RemoteError {
             Self::Range { source: ReadError::Length { .. }, .. } => ErrorKind::Damaged,
             Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
             Self::Range { .. } => ErrorKind::Unavailable,
-            Self::NoStore { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
+            Self::NoStore { .. } | Self::Emptied { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
             Self::NotAStore { .. } => ErrorKind::Invalid,
+            Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Held { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => source.kind(),
             Self::Damaged { .. }

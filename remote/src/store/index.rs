@@ -16,23 +16,28 @@
 //! one that holds what any of them held. Names are hashes of the contents, and
 //! packs in a file are sorted, so the same set has one name.
 //!
+//! What all goes with one push counts all at once, since what refers to what in
+//! which pack is not known: where it is too much for one file, it goes in
+//! several *parts*, which count once the file of their *group* is there. Groups
+//! and their parts are not merged.
+//!
 //! What it costs: a push that merges writes up to eight times as many bytes of
 //! outlines (about 50 B for each object there is in them), and the push after
 //! it makes one more request, which removes many files at once where the
 //! service can do that.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use snap_core::{
     base::id::PackId,
-    format::outline::{self, Outline},
+    format::outline::{self, Name, Outline},
+    store::Store,
 };
 
 use super::{INDEX, RemoteError, RemoteStore};
-use crate::service::{Listed, What, When};
+use crate::service::When;
 
 /// Files of a class, the new one included, that become one.
 const FAN: usize = 8;
@@ -44,185 +49,100 @@ const FIRST_CLASS_BYTES: u64 = 32 << 10;
 const DONE_BYTES: u64 = 1 << 20;
 
 /// About so many bytes are in a file at most, unless one pack's are more.
-const FILE_BYTES: u64 = 4 << 20;
+pub(super) const FILE_BYTES: u64 = 4 << 20;
 
-/// How often a listing is made anew when a file in it is gone.
-const LISTINGS: u32 = 5;
+/// What names of parts of a group end with.
+const PART: &str = ".part";
 
-/// The first pause before that; it doubles.
-const PAUSE: Duration = Duration::from_millis(100);
+/// What names of the files of groups end with.
+const GROUP: &str = ".group";
 
-/// Files to be written, and what they make superfluous.
+/// Parts that are written at once, each of which is held in memory.
+const PARTS_AT_ONCE: usize = 4;
+
+/// A pack, and the store that knows its outline.
+pub(crate) type Told<'s> = (&'s Store, PackId);
+
+/// Files of outlines to be written. Several of them are a group.
 #[derive(Debug, Default)]
-pub(crate) struct Publication {
-    /// Name, bytes and outlines of each.
-    pub(crate) files: Vec<(String, Vec<u8>, Vec<Outline>)>,
+pub(crate) struct Publication<'s> {
+    files: Vec<Vec<Told<'s>>>,
+}
+
+impl Publication<'_> {
+    /// Objects that are written.
+    pub(crate) fn objects(&self) -> usize {
+        match self.files.len() {
+            several @ 2.. => several + 1,
+            one => one,
+        }
+    }
 }
 
 impl RemoteStore {
-    /// Reads what is new in its index.
-    ///
-    /// # Errors
-    /// [`RemoteError::Damaged`] when an outline is not what its name says,
-    /// [`RemoteError::Vanished`] when one is listed again and again and not
-    /// there.
-    pub async fn refresh(&mut self) -> Result<(), RemoteError> {
-        let listed = self.client.list(INDEX).await?;
-        self.take_in_listed(listed).await
-    }
-
-    /// Reads what is new in a listing.
-    pub(crate) async fn take_in_listed(&mut self, listed: Vec<Listed>) -> Result<(), RemoteError> {
-        let (mut listed, mut pause) = (names(listed), PAUSE);
-        for number in 1.. {
-            let gone = self.read_new(&listed).await?;
-            if gone.is_none() && self.are_covered(&listed).await? {
-                break;
-            }
-            if number >= LISTINGS {
-                let key = format!("{INDEX}{}", gone.unwrap_or_default());
-                return Err(RemoteError::Vanished { key, location: self.location.clone() });
-            }
-            if gone.is_none() {
-                self.mirror.reset()?;
-                continue;
-            }
-            // Merged into another one since it was listed.
-            if number > 1 {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            listed = names(self.client.list(INDEX).await?);
-        }
-        if !listed.is_empty() {
-            self.mirror.remember_seen();
-        }
-        let known = self.mirror.outlines();
-        let gone: Vec<String> =
-            known.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
-        self.mirror.forget(&gone)?;
-        self.listed = listed;
-        Ok(())
-    }
-
-    /// Files of its index when it was last listed.
-    pub(crate) fn index_files(&self) -> usize {
-        self.listed.len()
-    }
-
-    /// Whether all packs that are known here are told of there. Where that is
-    /// not so, somebody has emptied the place.
-    async fn are_covered(&self, listed: &BTreeMap<String, u64>) -> Result<bool, RemoteError> {
-        let known = self.mirror.outlines();
-        let (here, gone): (Vec<_>, Vec<_>) =
-            known.iter().partition(|(name, _)| listed.contains_key(*name));
-        let mut covered: BTreeSet<PackId> =
-            here.into_iter().flat_map(|(_, packs)| packs).copied().collect();
-        for (name, packs) in gone {
-            // What was merged away is told of by another file.
-            if packs.is_subset(&covered) {
-                continue;
-            }
-            // A listing may be an old one.
-            if self.client.length(&format!("{INDEX}{name}")).await?.is_none() {
-                return Ok(false);
-            }
-            covered.extend(packs);
-        }
-        Ok(true)
-    }
-
-    /// Reads files that are not known; names one that is not there.
-    async fn read_new(
-        &mut self,
-        listed: &BTreeMap<String, u64>,
-    ) -> Result<Option<String>, RemoteError> {
-        let new: Vec<&String> = listed.keys().filter(|name| !self.mirror.knows(name)).collect();
-        let reads = new.into_iter().map(|name| {
-            let (client, name) = (self.client.clone(), name.clone());
-            let read = tokio::spawn(async move {
-                let read = client.read(&format!("{INDEX}{name}"), None).await;
-                (name, read)
-            });
-            async move { read.await.expect("reading does not panic") }
-        });
-        let mut gone = None;
-        for (name, read) in futures::future::join_all(reads).await {
-            match read {
-                Ok(object) => self.take_in(&name, &object.bytes)?,
-                Err(error) if error.what == What::NotFound => gone = Some(name),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(gone)
-    }
-
-    fn take_in(&mut self, name: &str, bytes: &[u8]) -> Result<(), RemoteError> {
-        let damaged = |why: String| RemoteError::Damaged {
-            key: format!("{INDEX}{name}"),
-            location: self.location.clone(),
-            why,
-        };
-        if name_of(bytes) != name {
-            return Err(damaged("its bytes do not hash to its name".to_owned()));
-        }
-        let outlines = outline::decode(bytes).map_err(|error| damaged(error.to_string()))?;
-        self.mirror.add(name, &outlines)?;
-        Ok(())
-    }
-
     /// What is to be written so that packs become part of the store: their
     /// outlines, and those of small files that are merged with them.
-    pub(crate) fn publication(&self, new: Vec<Outline>) -> Result<Publication, RemoteError> {
-        let mut files = split(new);
-        let known = self.mirror.outlines();
-        if let Some(last) = files.last_mut() {
+    pub(crate) fn publication<'s>(
+        &'s self,
+        new: Vec<Told<'s>>,
+    ) -> Result<Publication<'s>, RemoteError> {
+        let (mut files, bytes) = split(new, self.index_file_bytes)?;
+        if let [only] = &mut files[..] {
+            let known = self.mirror.outlines();
             let small: Vec<(&String, u64)> = self
                 .listed
                 .iter()
-                .filter(|(name, _)| known.contains_key(*name))
+                .filter(|(name, _)| known.contains_key(*name) && !name.ends_with(GROUP))
                 .map(|(name, bytes)| (name, *bytes))
                 .collect();
-            for name in to_merge(&small, outline::encode(last).len() as u64) {
-                for id in &known[&name] {
-                    last.push(self.mirror.store().outline(id)?);
-                }
+            for name in to_merge(&small, bytes) {
+                only.extend(known[&name].iter().map(|id| (self.mirror.store(), *id)));
             }
-            tidy(last);
+            tidy(only);
         }
-        let file = |outlines: Vec<Outline>| {
-            let bytes = outline::encode(&outlines);
-            (name_of(&bytes), bytes, outlines)
-        };
-        Ok(Publication { files: files.into_iter().map(file).collect() })
+        Ok(Publication { files })
     }
 
-    /// Makes packs part of the store that were uploaded before.
+    /// Writes them; from then on their packs count.
     ///
     /// # Errors
-    /// [`RemoteError`]; some may then be part of it.
-    pub async fn publish(&mut self, outlines: &[Outline]) -> Result<(), RemoteError> {
-        let publication = self.publication(outlines.to_vec())?;
-        self.write_publication(publication).await
-    }
-
+    /// [`RemoteError`]; what was written then counts all together, or not.
     pub(crate) async fn write_publication(
-        &mut self,
-        Publication { files }: Publication,
+        &self,
+        publication: Publication<'_>,
     ) -> Result<(), RemoteError> {
-        let writes = files.into_iter().map(|(name, bytes, outlines)| {
-            let client = self.client.clone();
-            async move {
-                let key = format!("{INDEX}{name}");
-                client.write(&key, bytes.into(), When::Always).await.map(|_| (name, outlines))
+        match &publication.files[..] {
+            [] => {}
+            [only] => {
+                let outlines = outlines(only)?;
+                let name = self.write_file(outline::encode(&outlines), "").await?;
+                self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
             }
-        });
-        for written in futures::future::join_all(writes).await {
-            let (name, outlines) = written?;
-            self.mirror.add(&name, &outlines)?;
+            parts => {
+                let mut names = Vec::with_capacity(parts.len());
+                for some in parts.chunks(PARTS_AT_ONCE) {
+                    let write = async |part: &Vec<Told<'_>>| {
+                        self.write_file(outline::encode(&outlines(part)?), PART).await
+                    };
+                    let written = futures::future::join_all(some.iter().map(write)).await;
+                    for name in written {
+                        let name = name?;
+                        names.extend(name.trim_end_matches(PART).parse::<Name>());
+                    }
+                }
+                let name = self.write_file(outline::encode_group(&names), GROUP).await?;
+                self.mirror.add(&name, parts.iter().map(|part| outlines(part)))?;
+            }
         }
         self.mirror.forget_sending();
         Ok(())
+    }
+
+    /// Writes a file of the index, and says its name.
+    async fn write_file(&self, bytes: Vec<u8>, ending: &str) -> Result<String, RemoteError> {
+        let name = format!("{}{ending}", name_of(&bytes));
+        self.client.write(&format!("{INDEX}{name}"), bytes.into(), When::Always).await?;
+        Ok(name)
     }
 
     /// Keys of files of which a larger one, listed with them, holds all.
@@ -239,7 +159,9 @@ impl RemoteStore {
             let mut others = first.into_iter().flatten();
             others.any(|other| other.len() > packs.len() && packs.is_subset(other))
         };
-        let small = listed.iter().filter(|(_, packs)| is_in_another(packs));
+        // The parts of a group would be left without it.
+        let small =
+            listed.iter().filter(|(name, packs)| !name.ends_with(GROUP) && is_in_another(packs));
         small.map(|(name, _)| format!("{INDEX}{name}")).collect()
     }
 
@@ -256,42 +178,40 @@ impl RemoteStore {
     }
 }
 
-/// Names and lengths of what was listed, without what is no file of outlines.
-fn names(listed: Vec<Listed>) -> BTreeMap<String, u64> {
-    let named = listed.into_iter().filter_map(|object| {
-        let name = object.key.strip_prefix(INDEX)?;
-        name.parse::<PackId>().ok()?;
-        Some((name.to_owned(), object.bytes))
-    });
-    named.collect()
-}
-
 fn name_of(bytes: &[u8]) -> String {
     PackId::from_bytes(*blake3::hash(bytes).as_bytes()).to_string()
 }
 
-/// Outlines sorted, each once.
-fn tidy(outlines: &mut Vec<Outline>) {
-    outlines.sort_unstable_by_key(|outline| outline.id);
-    outlines.dedup_by_key(|outline| outline.id);
+/// Packs sorted, each once.
+fn tidy(packs: &mut Vec<Told<'_>>) {
+    packs.sort_unstable_by_key(|(_, id)| *id);
+    packs.dedup_by_key(|(_, id)| *id);
 }
 
-/// Outlines of one push, in files that are not too large; the smallest last.
-fn split(mut outlines: Vec<Outline>) -> Vec<Vec<Outline>> {
-    tidy(&mut outlines);
-    let mut files: Vec<(u64, Vec<Outline>)> = Vec::new();
-    for outline in outlines {
-        let bytes = (outline.head.len() + outline.tail.len()) as u64;
+fn outlines(packs: &[Told<'_>]) -> Result<Vec<Outline>, RemoteError> {
+    Ok(packs.iter().map(|(store, id)| store.outline(id)).collect::<Result<_, _>>()?)
+}
+
+/// Packs of one push, by the files that shall tell of them, none of which is
+/// much longer than `most`; and the length of the last one.
+fn split(mut packs: Vec<Told<'_>>, most: u64) -> Result<(Vec<Vec<Told<'_>>>, u64), RemoteError> {
+    tidy(&mut packs);
+    let mut files: Vec<Vec<Told<'_>>> = Vec::new();
+    let mut total = 0;
+    for pack in packs {
+        let bytes = pack.0.outline(&pack.1)?.file_share();
         match files.last_mut() {
-            Some((total, file)) if *total + bytes <= FILE_BYTES => {
-                *total += bytes;
-                file.push(outline);
+            Some(file) if total + bytes <= most => {
+                total += bytes;
+                file.push(pack);
             }
-            _ => files.push((bytes, vec![outline])),
+            _ => {
+                total = bytes;
+                files.push(vec![pack]);
+            }
         }
     }
-    files.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    files.into_iter().map(|(_, file)| file).collect()
+    Ok((files, total))
 }
 
 fn class(bytes: u64) -> u32 {

@@ -1,7 +1,11 @@
 //! What is known of a store elsewhere: its packs without their frames.
 //!
 //! A store of stubs in a cache folder. Losing it costs reading the index
-//! again, nothing else; so nothing here is synced.
+//! again, nothing else; so nothing here is synced. Each stub belongs to a file
+//! of outlines that was read whole; one of which that is not known is left from
+//! somebody who was killed and would be believed to be complete, so whoever
+//! comes next removes it. Several processes may use the folder: it changes
+//! under a lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -15,7 +19,7 @@ use snap_core::{
         io::PathError,
         observe::Silent,
     },
-    disk::{Disk, scratch::unique_name},
+    disk::{Disk, NewFile, scratch::unique_name},
     format::outline::Outline,
     store::{Store, StoreError},
 };
@@ -30,6 +34,9 @@ const SEEN: &str = "seen";
 /// File that is there while packs are sent.
 const SENDING: &str = "sending";
 
+/// File that whoever changes the folder locks.
+const LOCK: &str = "lock";
+
 /// Names of files of outlines, and the packs in each.
 type Names = BTreeMap<String, BTreeSet<PackId>>;
 
@@ -38,6 +45,7 @@ type Names = BTreeMap<String, BTreeSet<PackId>>;
 pub struct Mirror {
     dir: PathBuf,
     store: Store,
+    /// Those that were there when it was opened, and those that came by this.
     names: Mutex<Names>,
 }
 
@@ -50,12 +58,14 @@ impl Mirror {
         let disk = Disk::scratch();
         disk.create_folders(dir)?;
         Store::create(dir, &disk)?;
+        let _lock = lock(dir, &disk)?;
+        let told: HashSet<PackId> = read_names(dir).into_values().flatten().collect();
+        Store::retain_stubs(dir, &disk, &|id| told.contains(id))?;
         let store = Store::open(dir, disk, &Silent)?;
-        let text = fs_err::read_to_string(dir.join(NAMES)).unwrap_or_default();
-        let packs: HashSet<PackId> = store.packs().into_iter().collect();
-        let names =
-            text.lines().filter_map(parse).filter(|(_, of)| of.iter().all(|id| packs.contains(id)));
-        Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names.collect()) })
+        let here: HashSet<PackId> = store.packs().into_iter().collect();
+        let mut names = read_names(dir);
+        names.retain(|_, packs| packs.iter().all(|id| here.contains(id)));
+        Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names) })
     }
 
     /// Forgets everything.
@@ -63,8 +73,11 @@ impl Mirror {
     /// # Errors
     /// [`StoreError`] when the folder cannot be used.
     pub fn reset(&mut self) -> Result<(), StoreError> {
-        let remove = PathError::when("remove", &self.dir);
-        fs_err::remove_dir_all(&self.dir).map_err(remove)?;
+        // All at once: of a half nobody could say what it is.
+        let gone = self.dir.with_file_name(unique_name(".snap-scratch"));
+        self.store.disk().replace(&self.dir, &gone)?;
+        // What cannot be removed now takes room and does no other harm.
+        let _ = fs_err::remove_dir_all(&gone);
         *self = Self::open(&self.dir)?;
         Ok(())
     }
@@ -97,17 +110,31 @@ impl Mirror {
         self.names().clone()
     }
 
-    /// Takes in outlines, and remembers the name of their file.
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in outlines, and remembers the name of the file, or of the group
+    /// of files, that has them.
     ///
     /// # Errors
-    /// [`StoreError`] when one is damaged or the folder cannot be written.
-    pub fn add(&self, name: &str, outlines: &[Outline]) -> Result<(), StoreError> {
+    /// [`StoreError`] when one is damaged or the folder cannot be written;
+    /// those of `outlines`.
+    pub fn add<E: From<StoreError>>(
+        &self,
+        name: &str,
+        outlines: impl IntoIterator<Item = Result<Vec<Outline>, E>>,
+    ) -> Result<(), E> {
+        let _lock = lock(&self.dir, self.store.disk())?;
         let known: HashSet<_> = self.store.packs().into_iter().collect();
-        let new = outlines.iter().filter(|outline| !known.contains(&outline.id));
-        self.store.add_stubs(new)?;
-        let mut names = self.names();
-        names.insert(name.to_owned(), outlines.iter().map(|outline| outline.id).collect());
-        Ok(self.write_names(&names)?)
+        let mut packs = BTreeSet::new();
+        for some in outlines {
+            let some = some?;
+            self.store.add_stubs(some.iter().filter(|outline| !known.contains(&outline.id)))?;
+            packs.extend(some.iter().map(|outline| outline.id));
+        }
+        self.change_names(|names| drop(names.insert(name.to_owned(), packs.clone())))?;
+        Ok(())
     }
 
     /// Forgets names of files, not the packs that they told of.
@@ -115,17 +142,20 @@ impl Mirror {
     /// # Errors
     /// [`StoreError`] when the folder cannot be written.
     pub fn forget(&self, gone: &[String]) -> Result<(), StoreError> {
-        let mut names = self.names();
-        let before = names.len();
-        gone.iter().for_each(|name| drop(names.remove(name)));
-        match names.len() == before {
-            true => Ok(()),
-            false => Ok(self.write_names(&names)?),
+        if gone.is_empty() {
+            return Ok(());
         }
+        let _lock = lock(&self.dir, self.store.disk())?;
+        self.change_names(|names| gone.iter().for_each(|name| drop(names.remove(name))))
     }
 
-    fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes names here and in the folder, where others may have changed
+    /// them, too. The caller has the lock.
+    fn change_names(&self, change: impl Fn(&mut Names)) -> Result<(), StoreError> {
+        let mut written = read_names(&self.dir);
+        change(&mut written);
+        change(&mut self.names());
+        Ok(self.write_names(&written)?)
     }
 
     fn write_names(&self, names: &Names) -> Result<(), PathError> {
@@ -168,6 +198,19 @@ impl Mirror {
         let temporary = self.dir.join("tmp").join(unique_name(name));
         self.store.disk().write_whole(&temporary, &self.dir.join(name), text.as_bytes())
     }
+}
+
+/// Waits for others who change the folder.
+fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
+    let path = dir.join(LOCK);
+    let file = disk.append(&path)?;
+    file.file().lock().map_err(PathError::when("lock", &path))?;
+    Ok(file)
+}
+
+fn read_names(dir: &Path) -> Names {
+    let text = fs_err::read_to_string(dir.join(NAMES)).unwrap_or_default();
+    text.lines().filter_map(parse).collect()
 }
 
 /// A line of [`NAMES`]; none when it is not whole.

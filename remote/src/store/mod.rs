@@ -62,6 +62,8 @@ pub struct RemoteStore {
     mirror: Mirror,
     /// Names and lengths of the files of its index when it was last listed.
     listed: BTreeMap<String, u64>,
+    /// About the length of a file of its index.
+    index_file_bytes: u64,
 }
 
 /// What was found when a remote store was looked at.
@@ -81,7 +83,14 @@ impl RemoteStore {
     /// [`RemoteError`] when `cache` cannot be used.
     pub fn new(client: Client, location: String, cache: &Path) -> Result<Self, RemoteError> {
         let client = client.at(&location);
-        Ok(Self { client, location, mirror: Mirror::open(cache)?, listed: BTreeMap::new() })
+        let (mirror, listed) = (Mirror::open(cache)?, BTreeMap::new());
+        Ok(Self { client, location, mirror, listed, index_file_bytes: index::FILE_BYTES })
+    }
+
+    /// The same, which writes files of about so many bytes to its index.
+    #[must_use]
+    pub fn with_index_files_of(self, bytes: u64) -> Self {
+        Self { index_file_bytes: bytes, ..self }
     }
 
     /// How it is asked.
@@ -102,6 +111,15 @@ impl RemoteStore {
     /// What is known of its packs.
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
+    }
+
+    /// Forgets what is known of it: there is nothing any more.
+    ///
+    /// # Errors
+    /// [`RemoteError::Store`] when the cache cannot be used.
+    pub(crate) fn forget(&mut self) -> Result<(), RemoteError> {
+        self.listed.clear();
+        Ok(self.mirror.reset()?)
     }
 
     /// Looks whether there is a store of a version that is known. One that was

@@ -1,7 +1,9 @@
 //! Refs elsewhere: read, compared and swapped.
 //!
 //! A ref is two lines: the id of the commit, and a nonce that says who wrote
-//! it. A write whose reply was lost may have happened, and then looks like a
+//! it. A third one is for later versions: each push reads the ref, so a store
+//! that older programs must not write to any more can tell them so here, however
+//! well they think they know it. A write whose reply was lost may have happened, and then looks like a
 //! conflict when it is made again: so a conflict is believed only after reading
 //! the ref and finding somebody else's nonce.
 //!
@@ -71,7 +73,7 @@ impl RemoteStore {
     /// What lies under the key of a ref.
     ///
     /// # Errors
-    /// [`RemoteError::Damaged`] when it is no ref.
+    /// [`RemoteError::Damaged`] when it is no ref, [`RemoteError::Newer`].
     pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
         let key = key(name);
         match self.client.find(&key).await? {
@@ -90,6 +92,10 @@ impl RemoteStore {
             why: "it is not a commit id".to_owned(),
         })?;
         let nonce = lines.next().unwrap_or_default().to_owned();
+        if lines.next().is_some() {
+            let (key, location) = (key.to_owned(), self.location.clone());
+            return Err(RemoteError::Newer { key, location });
+        }
         let commit = (*commit.as_bytes() != DELETED).then_some(commit);
         Ok(Slot { commit, nonce: Some(nonce), version: object.version.clone() })
     }

@@ -131,6 +131,13 @@ async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome
     let (default_branch, refs) = (default_branch?, refs?);
     remote.take_in_listed(listed?).await?;
     let name = name.unwrap_or_else(|| default_branch.clone());
+    // What was pushed between the listing and the reading of the refs.
+    for (_, commit) in &refs {
+        if !remote.mirror().has(&commit.object())? {
+            remote.refresh().await?;
+            break;
+        }
+    }
     let standing = refs.iter().find(|(other, _)| *other == name);
     let Some((_, commit)) = standing else {
         return Err(RemoteError::NoRef { name: Box::new(name), location: location() });

@@ -54,7 +54,11 @@ pub struct Outcome {
     pub received_bytes: u64,
 }
 
-/// Brings what a ref elsewhere stands for into `store`. No ref here is moved.
+/// Brings a commit elsewhere into `store`, with all that it refers to. No ref
+/// here is moved. Unless it is here already, or only a part is wanted, all packs
+/// come that have anything that is not here: what lies in which of them is not
+/// known before they are, so the other branches come, too, and are not fetched
+/// again.
 /// Waits; not to be called by a thread of the runtime.
 ///
 /// # Errors
@@ -72,6 +76,9 @@ pub fn run(
         let wanted = options.part.of(commit);
         let received_bytes = partly::add(store, remote, &wanted, (runtime, observer))?;
         return Ok(Outcome { commit, added: Added::default(), received_bytes });
+    }
+    if is_here(store, commit, observer)? {
+        return Ok(Outcome { commit, added: Added::default(), received_bytes: 0 });
     }
     let lacking = Lacking { here: store, there: remote.mirror().store() };
     let wanted = lacking.packs()?;
@@ -96,6 +103,21 @@ pub fn run(
     let added = incoming.adopt(options.level)?;
     receiving.finish();
     Ok(Outcome { commit, added, received_bytes })
+}
+
+/// Whether a commit is here with all it refers to, so that nothing need come.
+fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<bool, RemoteError> {
+    if store.has_partial() || store.locate(&commit.object())?.is_none() {
+        return Ok(false);
+    }
+    observer.phase(Phase::Structure, None);
+    let marks = Marks::new(store);
+    match reach::visit(store, &[commit], &mut |id, _| marks.mark(id), observer) {
+        Ok(()) => Ok(true),
+        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        // What is missing or damaged here may come from there.
+        Err(_) => Ok(false),
+    }
 }
 
 /// Where the ref stands, with an index that knows it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snap_core::base::kind::ErrorKind;
+use snap_core::{base::kind::ErrorKind, format::outline};
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
     service::{Service, memory::Memory, traffic::Traffic},
@@ -172,6 +172,110 @@ fn a_bucket_that_forgets_or_damages_a_file_of_its_index_is_named() {
     assert_eq!(damaged.kind(), ErrorKind::Damaged);
     let expected = format!("{short} at test://place is damaged: its bytes do not hash to its name");
     assert_eq!(damaged.to_string(), expected);
+}
+
+#[test]
+fn an_index_in_several_files_counts_all_at_once() {
+    let memory = || Arc::new(Memory::named("several_files", Arc::default()));
+    let here = Place::new();
+    for number in 0..5 {
+        here.change("a", format!("{number}"));
+    }
+    let last = here.change("a", "last");
+    let mut remote = here.remote(memory(), "remote").with_index_files_of(1);
+    let planned = here.plan(&mut remote, last).requests();
+    let service = Wrapped::new(memory(), |_, _, _| Box::pin(async { false }));
+    let mut remote = here.remote(service.clone(), "remote").with_index_files_of(1);
+    here.push(&mut remote, last).unwrap();
+    assert_eq!(service.calls(), planned);
+    let names: Vec<String> = {
+        let listed = here.runtime.block_on(memory().list("index/")).unwrap();
+        listed.into_iter().map(|object| object.key).collect()
+    };
+    let ending = |ending: &str| names.iter().filter(|name| name.ends_with(ending)).count();
+    assert_eq!((ending(".part"), ending(".group")), (6, 1), "{names:?}");
+    assert_eq!(complete(memory(), "main"), Some(last));
+    // What is there is known: to those who wrote it and to those who read it.
+    for cache in ["remote", "fresh"] {
+        let more = here.change("a", cache);
+        let sent = here.push(&mut here.remote(memory(), cache), more).unwrap();
+        assert_eq!(sent.packs, 1, "{cache}");
+    }
+    // Without one of its files it tells of nothing.
+    let part = names.iter().find(|name| name.ends_with(".part")).unwrap();
+    here.runtime.block_on(memory().remove(part)).unwrap();
+    let mut reader = here.remote(memory(), "reader");
+    let vanished = here.runtime.block_on(reader.refresh()).unwrap_err();
+    assert!(matches!(&vanished, RemoteError::Vanished { key, .. } if key == part), "{vanished}");
+    assert!(!reader.mirror().has(&last.object()).unwrap());
+}
+
+#[test]
+fn a_stub_that_no_file_of_the_index_told_of_is_not_believed() {
+    let memory = || Arc::new(Memory::named("stubs", Arc::default()));
+    let here = Place::new();
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(memory(), "remote"), first).unwrap();
+    let second = here.change("a", "second");
+    // As somebody leaves it who is killed between the two.
+    let remote = here.remote(memory(), "remote");
+    let store = here.repo.store();
+    let outlines: Vec<_> = store.packs().iter().map(|id| store.outline(id).unwrap()).collect();
+    remote.mirror().store().add_stubs(&outlines).unwrap();
+    assert!(remote.mirror().has(&second.object()).unwrap());
+    drop(remote);
+    let mut remote = here.remote(memory(), "remote");
+    assert!(remote.mirror().has(&first.object()).unwrap());
+    assert!(!remote.mirror().has(&second.object()).unwrap());
+    here.push(&mut remote, second).unwrap();
+    assert_eq!(complete(memory(), "main"), Some(second));
+}
+
+#[test]
+fn what_another_process_read_is_not_forgotten() {
+    let memory = || Arc::new(Memory::named("two_processes", Arc::default()));
+    let here = Place::new();
+    let first = here.change("a", "first");
+    let (mut one, mut two) = (here.remote(memory(), "remote"), here.remote(memory(), "remote"));
+    here.push(&mut one, first).unwrap();
+    let second = here.change("a", "second");
+    here.push(&mut two, second).unwrap();
+    let again = here.remote(memory(), "remote");
+    for commit in [first, second] {
+        assert!(again.mirror().has(&commit.object()).unwrap());
+    }
+    assert_eq!(again.mirror().outlines().len(), 2);
+}
+
+#[test]
+fn what_a_newer_program_wrote_is_left_alone() {
+    let server = S3Server::start(S3Options::default());
+    let here = Place::new();
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), first).unwrap();
+    let second = here.change("a", "second");
+    let key = "some/prefix/refs/heads/main";
+    let text = [&server.get(key).unwrap()[..], b"something new\n"].concat();
+    server.put(key, text);
+    let before = server.keys();
+    let error = here.push(&mut here.remote(service(), "remote"), second).unwrap_err();
+    assert!(
+        matches!(&error, RemoteError::Newer { key, .. } if key == "refs/heads/main"),
+        "{error}"
+    );
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let counts = |keys: &[String]| keys.iter().filter(|key| key.contains("/index/")).count();
+    assert_eq!(counts(&server.keys()), counts(&before), "nothing counts that was sent");
+    let mut newer = outline::encode(&[]);
+    newer[8] = 2;
+    server.put(&format!("some/prefix/index/{}", blake3::hash(&newer).to_hex()), newer);
+    let mut reader = here.remote(service(), "fresh");
+    let error = here.runtime.block_on(reader.refresh()).unwrap_err();
+    assert!(
+        matches!(&error, RemoteError::Newer { key, .. } if key.starts_with("index/")),
+        "{error}"
+    );
 }
 
 #[test]

@@ -100,9 +100,11 @@ fn what_is_gathered_comes_out_the_same() {
 
 /// Pushes over a service that breaks for good at each call in turn; afterwards
 /// a fresh reader sees what was there before or all of it, and the next push
-/// finishes.
-fn breaks_everywhere(name: &str, conditions: bool) {
+/// finishes. Files of the index are of about so many bytes.
+fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
     let here = Place::new();
+    let remote =
+        |service, cache: &str| here.remote(service, cache).with_index_files_of(index_bytes);
     let first = here.change("a", "first");
     let second = here.change("a", "second");
     for start in [None, Some(first)] {
@@ -120,10 +122,10 @@ fn breaks_everywhere(name: &str, conditions: bool) {
             };
             let cache = format!("{name}_{}_{breaks}", start.is_some());
             if let Some(start) = start {
-                here.push(&mut here.remote(memory(), &cache), start).unwrap();
+                here.push(&mut remote(memory(), &cache), start).unwrap();
             }
             let broken = Wrapped::failing_from(memory(), breaks);
-            let result = here.push(&mut here.remote(broken, &cache), second);
+            let result = here.push(&mut remote(broken, &cache), second);
             // A claim that could not be taken back would be waited for.
             let left = here.runtime.block_on(memory().list("claims/")).unwrap();
             for claim in &left {
@@ -134,7 +136,10 @@ fn breaks_everywhere(name: &str, conditions: bool) {
                 Ok(_) => assert_eq!(stands, Some(second)),
                 Err(_) => assert!(stands == start || stands == Some(second), "{breaks}"),
             }
-            here.push(&mut here.remote(memory(), &cache), second).unwrap();
+            // A client that knows nothing believes what is in the index, too.
+            let other = format!("{cache}_other");
+            let client = if breaks % 2 == 0 { &cache } else { &other };
+            here.push(&mut remote(memory(), client), second).unwrap();
             assert_eq!(complete(memory(), "main"), Some(second), "after {breaks} calls");
             if result.is_ok() && left.is_empty() {
                 assert!(breaks >= 5, "each call was tried");
@@ -146,12 +151,17 @@ fn breaks_everywhere(name: &str, conditions: bool) {
 
 #[test]
 fn a_service_may_break_at_any_call() {
-    breaks_everywhere("breaks", true);
+    breaks_everywhere("breaks", true, 4 << 20);
 }
 
 #[test]
 fn a_share_may_break_at_any_call() {
-    breaks_everywhere("breaks_share", false);
+    breaks_everywhere("breaks_share", false, 4 << 20);
+}
+
+#[test]
+fn an_index_in_several_files_may_break_off_at_any_call() {
+    breaks_everywhere("breaks_parts", true, 1);
 }
 
 #[test]

@@ -176,21 +176,36 @@ fn a_ref_that_is_deleted_can_be_made_again() {
 }
 
 #[test]
-fn a_place_that_was_emptied_is_filled_again() {
+fn a_place_that_was_emptied_is_filled_again_if_that_is_meant() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let mut remote = here.remote(service(), "remote");
     let first = here.change("a", "first");
     here.push(&mut remote, first).unwrap();
+    let force = |commit| push::Update { moves: push::Move::Force, ..here.update("main", commit) };
     server.load(Default::default());
-    // The commit is known to have been there, and the ref is not.
-    here.push(&mut remote, first).unwrap();
+    // The commit is known to have been there, and the ref is not. It may be
+    // that a disk is not mounted.
+    for _ in 0..2 {
+        let gone = here.push(&mut remote, first).unwrap_err();
+        assert!(matches!(gone, RemoteError::Emptied { .. }), "{gone}");
+        assert_eq!(server.keys(), Vec::<String>::new());
+    }
+    here.push_all(&mut remote, vec![force(first)]).unwrap().all_moved().unwrap();
     assert_eq!(complete(service(), "main"), Some(first));
     server.load(Default::default());
     let second = here.change("a", "second");
-    here.push(&mut remote, second).unwrap();
+    let gone = here.push(&mut remote, second).unwrap_err();
+    assert!(matches!(gone, RemoteError::Emptied { .. }), "{gone}");
+    here.push_all(&mut remote, vec![force(second)]).unwrap().all_moved().unwrap();
     assert_eq!(complete(service(), "main"), Some(second));
+    // Whoever has forgotten that there was a store makes a new one.
+    server.load(Default::default());
+    fs_err::remove_file(here.folder.path().join("store/cache/remote/seen")).unwrap();
+    let third = here.change("a", "third");
+    here.push(&mut here.remote(service(), "remote"), third).unwrap();
+    assert_eq!(complete(service(), "main"), Some(third));
 }
 
 #[test]

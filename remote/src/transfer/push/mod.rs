@@ -157,8 +157,7 @@ pub fn run(
             None => Sending::begin(remote, send::packs(selection)?, &arrived, runtime),
         };
         push.send(remote, found, sending, &mut outcome)?;
-        let outlines = selection.packs().into_iter().map(|(store, id)| store.outline(&id));
-        let publication = remote.publication(outlines.collect::<Result<_, _>>()?)?;
+        let publication = remote.publication(selection.packs())?;
         runtime.block_on(remote.write_publication(publication))?;
     } else if found == Found::Nothing {
         runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
@@ -277,9 +276,16 @@ impl<'a> Push<'a> {
             }
             _ => {}
         }
-        if goes && question != Question::Survey && !remote.mirror().was_seen() {
-            // Somebody emptied the place.
+        if goes && question != Question::Survey && remote.index_files() == 0 {
             found = self.runtime.block_on(remote.survey())?;
+            if found == Found::Nothing && !self.is_forced() {
+                // Not to make one the next time either.
+                remote.mirror().remember_seen();
+                return Err(RemoteError::Emptied { location: remote.location().to_owned() });
+            }
+        }
+        if found == Found::Nothing {
+            remote.forget()?;
         }
         let mut prepared =
             Prepared { slots, found, selection: None, sending: None, arrived, fates: Vec::new() };
@@ -296,6 +302,11 @@ impl<'a> Push<'a> {
         }
         prepared.fates.append(&mut fates);
         Ok(prepared)
+    }
+
+    /// Whether a new store may take the place of one that is gone.
+    fn is_forced(&self) -> bool {
+        self.options.refs.iter().any(|update| update.moves == Move::Force)
     }
 
     /// What has to be asked first.
@@ -323,7 +334,8 @@ impl<'a> Push<'a> {
         let leftovers = Leftovers::of(remote.mirror());
         let goes = eager == Eager::Yes
             && question == Question::RefsAndIndex
-            && leftovers == Leftovers::None;
+            && leftovers == Leftovers::None
+            && !remote.mirror().store().packs().is_empty();
         let eager = if goes { Eager::Yes } else { Eager::No };
         thread::scope(|scope| {
             let ask = || self.runtime.block_on(ask::ask(remote, &names, (question, leftovers)));

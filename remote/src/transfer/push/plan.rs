@@ -78,9 +78,7 @@ pub fn plan(
         packs.iter().filter(|pack| !pack.is_in(&arrived)).for_each(|pack| {
             add_pack(&mut plan, remote, pack);
         });
-        let outlines = selection.packs().into_iter().map(|(store, id)| store.outline(&id));
-        let publication = remote.publication(outlines.collect::<Result<_, _>>()?)?;
-        plan.add(Kind::Put, publication.files.len());
+        plan.add(Kind::Put, remote.publication(selection.packs())?.objects());
     }
     add_moves(&mut plan, remote, going);
     let told = options.refs.iter().zip(slots).zip(fates);

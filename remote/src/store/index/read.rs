@@ -1,0 +1,215 @@
+//! Reading the index elsewhere: what is new in it, once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use snap_core::{
+    base::{id::PackId, io::PathError},
+    disk::scratch::Scratch,
+    format::{
+        outline::{self, Name},
+        wire::FormatError,
+    },
+};
+
+use super::{GROUP, PART, name_of};
+use crate::{
+    service::{Listed, ServiceError, What},
+    store::{INDEX, RemoteError, RemoteStore},
+};
+
+/// How often a listing is made anew when a file in it is gone.
+const LISTINGS: u32 = 5;
+
+/// The first pause before that; it doubles.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Files that are read at once, each of which is held in memory.
+const FILES_AT_ONCE: usize = 12;
+
+impl RemoteStore {
+    /// Reads what is new in its index.
+    ///
+    /// # Errors
+    /// [`RemoteError::Damaged`] when an outline is not what its name says,
+    /// [`RemoteError::Vanished`] when one is listed again and again and not
+    /// there.
+    pub async fn refresh(&mut self) -> Result<(), RemoteError> {
+        let listed = self.client.list(INDEX).await?;
+        self.take_in_listed(listed).await
+    }
+
+    /// Reads what is new in a listing.
+    pub(crate) async fn take_in_listed(&mut self, listed: Vec<Listed>) -> Result<(), RemoteError> {
+        let (mut listed, mut pause) = (names(listed), PAUSE);
+        for number in 1.. {
+            let gone = self.read_new(&listed).await?;
+            if gone.is_none() && self.are_covered(&listed).await? {
+                break;
+            }
+            if number >= LISTINGS {
+                let key = format!("{INDEX}{}", gone.unwrap_or_default());
+                return Err(RemoteError::Vanished { key, location: self.location.clone() });
+            }
+            if gone.is_none() {
+                self.mirror.reset()?;
+                continue;
+            }
+            // Merged into another one since it was listed.
+            if number > 1 {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            listed = names(self.client.list(INDEX).await?);
+        }
+        if !listed.is_empty() {
+            self.mirror.remember_seen();
+        }
+        let known = self.mirror.outlines();
+        let gone: Vec<String> =
+            known.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
+        self.mirror.forget(&gone)?;
+        self.listed = listed;
+        Ok(())
+    }
+
+    /// Files of its index when it was last listed.
+    pub(crate) fn index_files(&self) -> usize {
+        self.listed.len()
+    }
+
+    /// Whether all packs that are known here are told of there. Where that is
+    /// not so, somebody has emptied the place.
+    async fn are_covered(&self, listed: &BTreeMap<String, u64>) -> Result<bool, RemoteError> {
+        let known = self.mirror.outlines();
+        let (here, gone): (Vec<_>, Vec<_>) =
+            known.iter().partition(|(name, _)| listed.contains_key(*name));
+        let mut covered: BTreeSet<PackId> =
+            here.into_iter().flat_map(|(_, packs)| packs).copied().collect();
+        for (name, packs) in gone {
+            // What was merged away is told of by another file.
+            if packs.is_subset(&covered) {
+                continue;
+            }
+            // A listing may be an old one.
+            if self.client.length(&format!("{INDEX}{name}")).await?.is_none() {
+                return Ok(false);
+            }
+            covered.extend(packs);
+        }
+        Ok(true)
+    }
+
+    /// Reads the files that are not known; names one that is not there.
+    async fn read_new(
+        &mut self,
+        listed: &BTreeMap<String, u64>,
+    ) -> Result<Option<String>, RemoteError> {
+        let new = listed.keys().filter(|name| !self.mirror.knows(name)).cloned();
+        let mut files = self.files(new.collect());
+        let mut gone = None;
+        while let Some((name, read)) = files.next().await {
+            match read {
+                Ok(bytes) if name.ends_with(GROUP) => {
+                    gone = self.take_in_group(&name, &bytes).await?.or(gone);
+                }
+                Ok(bytes) => {
+                    let outlines = self.check(&name, &bytes, outline::decode)?;
+                    self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
+                }
+                Err(error) if error.what == What::NotFound => gone = Some(name),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Reads files of the index, several at a time, in whatever order.
+    fn files(
+        &self,
+        names: Vec<String>,
+    ) -> impl Stream<Item = (String, Result<Bytes, ServiceError>)> + use<> {
+        let client = self.client.clone();
+        let reads = stream::iter(names).map(move |name| {
+            let client = client.clone();
+            // While one is taken in, others come.
+            let read = tokio::spawn(async move {
+                let read = client.read(&format!("{INDEX}{name}"), None).await;
+                (name, read.map(|object| object.bytes))
+            });
+            async move { read.await.expect("reading does not panic") }
+        });
+        reads.buffer_unordered(FILES_AT_ONCE)
+    }
+
+    /// Reads the parts of a group, which count together only: they wait in
+    /// files until all are here. Names one that is not there.
+    async fn take_in_group(
+        &self,
+        group: &str,
+        bytes: &[u8],
+    ) -> Result<Option<String>, RemoteError> {
+        let parts = self.check(group, bytes, outline::decode_group)?;
+        let scratch = Scratch::create(&self.mirror.store().dir().join("tmp"))?;
+        let path = |name: &Name| -> PathBuf { scratch.path().join(name.to_string()) };
+        let mut files = self.files(parts.iter().map(|name| format!("{name}{PART}")).collect());
+        while let Some((name, read)) = files.next().await {
+            match read {
+                Ok(bytes) => {
+                    self.check(&name, &bytes, outline::decode)?;
+                    let path = scratch.path().join(name.trim_end_matches(PART));
+                    fs_err::write(&path, &bytes).map_err(PathError::when("write", &path))?;
+                }
+                Err(error) if error.what == What::NotFound => return Ok(Some(name)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let outlines = parts.iter().map(|name| {
+            let path = path(name);
+            let bytes = fs_err::read(&path).map_err(PathError::when("read", &path))?;
+            self.check(&format!("{name}{PART}"), &bytes, outline::decode)
+        });
+        self.mirror.add(group, outlines)?;
+        Ok(None)
+    }
+
+    /// What a file of the index says, which must have the name of its bytes.
+    fn check<T>(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        decode: impl FnOnce(&[u8]) -> Result<T, FormatError>,
+    ) -> Result<T, RemoteError> {
+        let damaged = |why: String| RemoteError::Damaged {
+            key: format!("{INDEX}{name}"),
+            location: self.location.clone(),
+            why,
+        };
+        if name_of(bytes) != name.split('.').next().unwrap_or_default() {
+            return Err(damaged("its bytes do not hash to its name".to_owned()));
+        }
+        decode(bytes).map_err(|error| match error {
+            FormatError::Newer { .. } => RemoteError::Newer {
+                key: format!("{INDEX}{name}"),
+                location: self.location.clone(),
+            },
+            error => damaged(error.to_string()),
+        })
+    }
+}
+
+/// Names and lengths of what was listed, without what is no file of outlines
+/// and no group of them.
+fn names(listed: Vec<Listed>) -> BTreeMap<String, u64> {
+    let named = listed.into_iter().filter_map(|object| {
+        let name = object.key.strip_prefix(INDEX)?;
+        name.strip_suffix(GROUP).unwrap_or(name).parse::<Name>().ok()?;
+        Some((name.to_owned(), object.bytes))
+    });
+    named.collect()
+}
