@@ -240,6 +240,33 @@ impl Wrapped {
         Self::new(inner, move |number, _, _| Box::pin(async move { number >= first }))
     }
 
+    /// A service that has a push happen after the index was listed for the
+    /// first time and before the ref is read.
+    pub(crate) fn pushing_meanwhile(
+        inner: Arc<dyn Service>,
+        push: impl FnOnce() + Send + 'static,
+    ) -> Arc<Self> {
+        let push = Arc::new(Mutex::new(Some(push)));
+        let listed = Arc::new(tokio::sync::Semaphore::new(0));
+        Self::new(inner, move |_, operation, key| {
+            let is_ref = operation == "read" && key.starts_with("refs/");
+            if operation == "list" && key == "index/" {
+                listed.add_permits(1);
+            }
+            let (push, listed) = (Arc::clone(&push), Arc::clone(&listed));
+            Box::pin(async move {
+                if is_ref {
+                    let _listed = listed.acquire().await.unwrap();
+                    let push = push.lock().unwrap().take();
+                    if let Some(push) = push {
+                        tokio::task::spawn_blocking(push).await.unwrap();
+                    }
+                }
+                false
+            })
+        })
+    }
+
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(SeqCst)
     }

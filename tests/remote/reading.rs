@@ -16,12 +16,17 @@ use snap_remote::{
     distant::Waiting,
     ranges::ContentOptions,
     reading::{Reading, Which},
-    service::traffic::Traffic,
+    service::{memory::Memory, traffic::Traffic},
     store::{RemoteError, RemoteStore},
+    transfer::partly::Part,
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
-use super::transfer::{MakeService, Place, bucket, with_each_service};
+use super::{
+    clone::clone_into,
+    transfer::{MakeService, Place, bucket, with_each_service},
+};
+use crate::place::{self, Wrapped};
 
 const LARGE: usize = 9 << 20;
 
@@ -49,6 +54,31 @@ fn content(reading: &Reading, spec: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     cat::run(reading.repo().store(), &id, &mut bytes, &Silent).unwrap();
     bytes
+}
+
+#[test]
+fn what_is_pushed_while_the_index_is_read_is_found() {
+    let memory = |name: &str| Arc::new(Memory::named(name, Arc::default()));
+    for name in ["meanwhile_read", "meanwhile_clone"] {
+        let pusher = place::Place::new();
+        let first = pusher.change("a", "first");
+        pusher.push(&mut pusher.remote(memory(name), "remote"), first).unwrap();
+        let second = pusher.change("a", "second");
+        let late = memory(name);
+        let service = Wrapped::pushing_meanwhile(memory(name), move || {
+            pusher.push(&mut pusher.remote(late, "remote"), second).unwrap();
+        });
+        let reader = Place::new();
+        let mut remote = reader.remote(service, Arc::default());
+        if name == "meanwhile_read" {
+            let reading = read(&reader, remote, &["main"]).unwrap();
+            assert_eq!(resolve(&reading, "main").unwrap().id, second);
+            assert_eq!(content(&reading, "main:a"), b"second");
+        } else {
+            let (_clone, outcome) = clone_into(reader, &mut remote, Part::default()).unwrap();
+            assert_eq!(outcome.commit, second);
+        }
+    }
 }
 
 fn contract(service: &MakeService<'_>) {

@@ -266,3 +266,21 @@ fn what_is_refused_sends_little_or_nothing() {
     let seen = service.seen.lock().unwrap();
     assert!(seen.iter().all(|(operation, _)| *operation != "write"), "{seen:?}");
 }
+
+#[test]
+fn of_a_commit_that_is_here_nothing_comes() {
+    let server = S3Server::start(S3Options::default());
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let (here, there) = (Place::new(), Place::new());
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), first).unwrap();
+    let mut remote = there.remote(service(), "remote");
+    assert_eq!(there.pull(&mut remote, &branch("main")).unwrap(), first);
+    // Somebody's branch comes meanwhile, of which nobody here wants anything.
+    let other = here.change("b", "other");
+    let refs = vec![here.update("other", other), here.update("again", first)];
+    here.push_all(&mut here.remote(service(), "remote"), refs).unwrap();
+    let packs = there.repo.store().packs();
+    assert_eq!(there.pull(&mut remote, &branch("again")).unwrap(), first);
+    assert_eq!(there.repo.store().packs(), packs);
+}
