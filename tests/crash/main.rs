@@ -12,6 +12,7 @@
 mod full_disk;
 mod interrupt;
 mod kill;
+mod kill_remote;
 mod kill_restore;
 mod kill_unpack;
 mod mounts;

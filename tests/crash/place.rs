@@ -25,9 +25,16 @@ pub(crate) fn folder() -> tempfile::TempDir {
 
 /// The binary on the store `store`, with its output piped.
 pub(crate) fn snap(store: &Path) -> Command {
+    let mut command = bare();
+    command.arg("--store").arg(store);
+    command
+}
+
+/// The binary on no store yet, with its output piped.
+pub(crate) fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
     let vars = [("SNAP_AUTHOR", "ann"), ("SNAP_HOST", "box"), ("TZ", "UTC"), ("TERM", "dumb")];
-    command.env_clear().envs(vars).arg("--store").arg(store);
+    command.env_clear().envs(vars);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

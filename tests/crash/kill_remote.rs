@@ -1,0 +1,257 @@
+//! SIGKILL at random moments of `push`, `pull` and `clone`, over S3: the remote
+//! always opens and has all that its refs stand for, the store here has all
+//! that it lists, and the next run finishes without sending anything again.
+//!
+//! `SNAP_TEST_KILLS` says how often each of them is killed; docs/safety.md.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+use snap_nettest::{Kind, Proxy, S3Options, S3Server};
+use snap_testkit::rng::Rng;
+
+use crate::{
+    place::{bare, folder, log, names, printed_id, restores, snap, stderr, well},
+    versions,
+};
+
+/// How often each command is killed, unless it is said.
+const KILLS: u64 = 70;
+
+/// So often a push begins at a place with nothing there.
+const FRESH_EVERY: u64 = 7;
+
+/// So often all that was cloned is restored, too.
+const THOROUGH_EVERY: u64 = 10;
+
+/// Each request takes that long, so that moments between them are hit, too.
+const LATENCY: Duration = Duration::from_millis(2);
+
+fn kills() -> u64 {
+    let said = std::env::var("SNAP_TEST_KILLS").ok();
+    said.map_or(KILLS, |text| text.parse().expect("SNAP_TEST_KILLS is a number"))
+}
+
+/// A store, versions committed to it, and a bucket behind a proxy.
+struct Scene {
+    place: tempfile::TempDir,
+    server: S3Server,
+    proxy: Proxy,
+    url: String,
+    number: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (place, server) = (folder(), S3Server::start(S3Options::default()));
+        let proxy = Proxy::start(&server.endpoint());
+        proxy.set_latency(LATENCY);
+        let scene = Self { place, server, proxy, url: "s3://bucket/first".to_owned(), number: 0 };
+        well(snap(&scene.store()).arg("init"));
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+
+    /// A command that reaches the bucket.
+    fn reach(&self, mut command: Command) -> Command {
+        command.envs(self.server.environment(&self.proxy.endpoint()));
+        command.env("XDG_CACHE_HOME", self.path("cache"));
+        command
+    }
+
+    /// Commits the next version and returns its id.
+    fn commit(&mut self) -> String {
+        self.number += 1;
+        let (work, message) = (self.path("work"), format!("main {}", self.number));
+        versions::write(&work, &message);
+        let stdout = well(snap(&self.store()).args(["commit", "-m", &message]).arg(work));
+        printed_id(stdout.as_bytes()).unwrap()
+    }
+
+    fn push(&self) -> Command {
+        let mut command = self.reach(snap(&self.store()));
+        command.args(["push", &self.url]);
+        command
+    }
+
+    fn clone(&self, into: &Path) -> Command {
+        let mut command = self.reach(bare());
+        command.args(["clone", "--no-restore", &self.url]).arg(into);
+        command
+    }
+
+    /// What stands at the bucket, all of which is there: a clone that ends
+    /// well has walked and hashed it. `None` while nothing does.
+    fn stands(&self, is_thorough: bool) -> Option<String> {
+        let folder = folder();
+        let clone = folder.path().join("clone");
+        let output = self.clone(&clone).output().unwrap();
+        if !output.status.success() {
+            let said = stderr(&output);
+            let is_nothing = ["there is no store at", "there is no branch"];
+            assert!(is_nothing.iter().any(|nothing| said.contains(nothing)), "{said}");
+            return None;
+        }
+        let store = clone.join(".snap");
+        let listed = log(&store, "main");
+        let looked_at = if is_thorough { listed.len() } else { 0 };
+        listed.iter().take(looked_at).for_each(|commit| restores(&store, commit));
+        Some(listed[0].id.clone())
+    }
+
+    /// Keys of packs and of files of the index that are there.
+    fn arrived(&self) -> BTreeSet<String> {
+        let is_content = |key: &String| key.contains("/objects/") || key.contains("/index/");
+        self.server.keys().into_iter().filter(is_content).collect()
+    }
+
+    /// Keys that were written since it was last asked.
+    fn written(&self) -> BTreeSet<String> {
+        let seen = self.proxy.requests();
+        self.proxy.take_counts();
+        let puts = seen.into_iter().filter(|seen| seen.kind == Kind::Put);
+        let key = |path: String| {
+            let path = path.split('?').next().unwrap_or_default().to_owned();
+            path.trim_start_matches("/bucket/").to_owned()
+        };
+        puts.map(|seen| key(seen.path)).collect()
+    }
+}
+
+/// How long a command takes that must end well.
+fn time(mut command: Command) -> Duration {
+    let start = Instant::now();
+    well(&mut command);
+    start.elapsed()
+}
+
+/// Kills a process at a random moment of so long; says whether it was over.
+fn kill_within(mut child: Child, longest: Duration, rng: &mut Rng) -> bool {
+    thread::sleep(longest.mul_f64(rng.unit()));
+    child.kill().unwrap();
+    child.wait().unwrap().success()
+}
+
+/// Else the moments were not spread over the whole of it.
+fn were_spread(cut_short: u64, kills: u64) {
+    assert!(cut_short * 4 > kills, "only {cut_short} of {kills} were cut short");
+}
+
+#[test]
+fn a_push_killed_at_any_moment_leaves_a_whole_remote_and_is_gone_on_with() {
+    let mut scene = Scene::new();
+    scene.commit();
+    let fresh = time(scene.push());
+    scene.commit();
+    let usual = time(scene.push());
+    let mut rng = Rng::new(2030);
+    let (mut cut_short, mut before, kills) = (0, None, kills());
+    for number in 0..kills {
+        let is_fresh = number % FRESH_EVERY == 0;
+        if is_fresh {
+            scene.url = format!("s3://bucket/place{number}");
+            before = None;
+        }
+        let after = Some(scene.commit());
+        let longest = if is_fresh { fresh } else { usual };
+        let done = kill_within(scene.push().spawn().unwrap(), longest, &mut rng);
+        cut_short += u64::from(!done);
+
+        let stands = scene.stands(number % THOROUGH_EVERY == 0);
+        assert!(stands == after || (stands == before && !done), "{stands:?} at {number}");
+        let arrived = scene.arrived();
+        scene.written();
+        well(&mut scene.push());
+        let again: Vec<String> = scene.written().intersection(&arrived).cloned().collect();
+        assert_eq!(again, [""; 0], "sent again at {number}");
+        before = after;
+    }
+    assert_eq!(scene.stands(true), before);
+    were_spread(cut_short, kills);
+}
+
+#[test]
+fn a_pull_killed_at_any_moment_leaves_a_whole_store_and_is_gone_on_with() {
+    let mut scene = Scene::new();
+    scene.commit();
+    well(&mut scene.push());
+    let here = scene.path("here");
+    well(&mut scene.clone(&here));
+    let here = here.join(".snap");
+    let pull = |scene: &Scene| {
+        let mut command = scene.reach(snap(&here));
+        command.arg("pull");
+        command
+    };
+    let mut rng = Rng::new(2031);
+    let (mut longest, mut cut_short, kills) = (Duration::ZERO, 0, kills());
+    for number in 0..kills {
+        let old = log(&here, "main");
+        // Some pulls bring one commit, some several.
+        for _ in 0..=number % 3 {
+            scene.commit();
+        }
+        well(&mut scene.push());
+        if number > 0 {
+            let done = kill_within(pull(&scene).spawn().unwrap(), longest, &mut rng);
+            cut_short += u64::from(!done);
+            let listed = log(&here, "main");
+            assert!(listed.ends_with(&old), "{number}: {listed:?}, before: {old:?}");
+            assert!(!done || listed.len() > old.len(), "{number}: it said that it was done");
+            well(snap(&here).args(["verify", "--data"]));
+        }
+        longest = longest.max(time(pull(&scene)));
+        let listed = log(&here, "main");
+        assert_eq!(listed[0].message, format!("main {}", scene.number));
+        restores(&here, &listed[0]);
+    }
+    well(snap(&here).args(["verify", "--data"]));
+    were_spread(cut_short, kills);
+}
+
+#[test]
+fn a_clone_killed_at_any_moment_has_what_it_lists_and_can_be_completed() {
+    let mut scene = Scene::new();
+    for _ in 0..3 {
+        scene.commit();
+        well(&mut scene.push());
+    }
+    let longest = time(scene.clone(&scene.path("first")));
+    let wanted = log(&scene.store(), "main");
+    let mut rng = Rng::new(2032);
+    let (mut cut_short, mut completed, kills) = (0, 0, kills());
+    for number in 0..kills {
+        let into = scene.path("again");
+        let done = kill_within(scene.clone(&into).spawn().unwrap(), longest, &mut rng);
+        cut_short += u64::from(!done);
+        let store = into.join(".snap");
+        // Before a branch stands here there is nothing that it lists.
+        if store.join("refs/heads/main").exists() {
+            assert_eq!(log(&store, "main"), wanted, "{number}");
+            well(scene.reach(snap(&store)).arg("fetch"));
+            well(snap(&store).args(["verify", "--data"]));
+            restores(&store, &wanted[0]);
+            completed += u64::from(!done);
+        } else {
+            assert!(!done, "{number}: it said that it was done");
+        }
+        if into.exists() {
+            fs_err::remove_dir_all(&into).unwrap();
+        }
+    }
+    assert!(completed > 0, "none was killed with the rest still to come");
+    were_spread(cut_short, kills);
+    assert_eq!(names(&scene.path("")).iter().filter(|name| name.starts_with("again")).count(), 0);
+}
