@@ -81,8 +81,12 @@ fn a_store_that_is_newer_or_damaged_is_told() {
     let pack = server.keys().into_iter().find(|key| key.contains("objects/")).unwrap();
     // In its first frame; its ends come with the index.
     server.damage(&pack, |bytes| bytes[20] ^= 1);
+    let key = pack.strip_prefix("p/").unwrap();
+    let place = format!("{key} at s3://bucket/p came damaged in the frame at byte ");
     let ran = env.snap(["clone", "s3://bucket/p", "other"]);
-    says(&ran, 4, &[pack.strip_prefix("p/objects/").unwrap(), "came damaged in the frame"]);
+    says(&ran, 4, &[&place, "hint: what could be restored was; what is here is not damaged"]);
+    let ran = env.snap(["cat", "s3://bucket/p#main:notes.txt"]);
+    says(&ran, 4, &[&place, "hint: nothing here is damaged; run it again"]);
 }
 
 #[test]

@@ -66,6 +66,10 @@ impl Distant for Elsewhere {
         Ok(bytes)
     }
 
+    fn place(&self, _: PackId) -> Option<String> {
+        Some("the pack elsewhere".to_owned())
+    }
+
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
         let needs = ranges.iter().map(|(pack, range)| Event::Need(*pack, range.clone()));
         self.events.lock().unwrap().extend(needs);

@@ -333,6 +333,11 @@ fn what_comes_damaged_is_not_kept() {
         elsewhere.set(mood);
         let error = repo.store().commit(&id).unwrap_err();
         assert!(matches!(error, StoreError::Garbled { .. }), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.starts_with("the pack elsewhere came damaged in the frame at byte "),
+            "{said}"
+        );
         assert_eq!((error.kind(), error.damaged_pack()), (ErrorKind::Damaged, None));
         assert_eq!(verified(&repo, verify::Data::All).problems.len(), 0, "nothing here is damaged");
     }

@@ -324,6 +324,11 @@ fn of_store(error: &StoreError) -> Option<String> {
         StoreError::Absent { .. } => {
             Some("it comes by itself when the remote that has it can be reached".to_owned())
         }
+        StoreError::Garbled { .. } => Some(
+            "nothing here is damaged; run it again, and if it stays so, push again from a store \
+             that is whole"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
@@ -339,6 +344,10 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         }
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
             "what is here was restored; run it again when the rest can be fetched"
+        }
+        RestoreError::Damaged { source, .. } if source.is_elsewhere() => {
+            "what could be restored was; what is here is not damaged, so run it again, and if it \
+             stays so, push again from a store that is whole"
         }
         RestoreError::Damaged { .. } => {
             "what could be restored was; `snap verify --data` tells what is damaged"

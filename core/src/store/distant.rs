@@ -39,6 +39,11 @@ pub trait Distant: Debug + Send + Sync {
     /// so that it can be under way. Returns at once.
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]);
 
+    /// Where a pack lies, in words for the user, if that is known.
+    fn place(&self, _pack: PackId) -> Option<String> {
+        None
+    }
+
     /// Whether contents that were read are to be kept, as the structure always
     /// is.
     fn keeps_contents(&self) -> bool {

@@ -121,14 +121,16 @@ pub enum StoreError {
     /// What came from elsewhere is not what its checksum says. Nothing here is
     /// damaged.
     #[error(
-        "pack {pack} came damaged in the frame at byte {offset_bytes}: \
-         its checksum does not match"
+        "{} came damaged in the frame at byte {offset_bytes}: its checksum does not match",
+        place.clone().unwrap_or_else(|| format!("pack {pack}"))
     )]
     Garbled {
         /// Which pack.
         pack: PackId,
         /// Where the frame starts.
         offset_bytes: u64,
+        /// Where the pack lies, in words, unless whoever tells of it says so.
+        place: Option<String>,
     },
 
     /// A pack lies elsewhere, and could not be read from there.

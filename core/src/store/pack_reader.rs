@@ -219,7 +219,11 @@ impl PackFile {
         })?;
         let is_whole = stored.len() == frame.stored_bytes as usize;
         if !is_whole || pack::checksum(stored) != frame.checksum {
-            return Err(StoreError::Garbled { pack: self.id, offset_bytes: frame.offset });
+            return Err(StoreError::Garbled {
+                pack: self.id,
+                offset_bytes: frame.offset,
+                place: fetcher.distant.place(self.id),
+            });
         }
         let keeps = frame.class == Class::Metadata || fetcher.distant.keeps_contents();
         // Where it cannot be kept it is fetched again.

@@ -55,6 +55,12 @@ impl Distant for LazyDistant {
         self.packs()?.read(pack, range)
     }
 
+    fn place(&self, pack: PackId) -> Option<String> {
+        // Nobody is asked where nothing has come from yet.
+        let packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        packs.as_ref()?.place(pack)
+    }
+
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
         // Whoever reads is told what is wrong.
         if let Ok(packs) = self.packs() {

@@ -29,7 +29,7 @@ use self::held::{Held, Key, Look};
 use crate::{
     ranges::{Fetch, Link, Options, Planner, ReadError, Wanted},
     service::client::Client,
-    store::{OBJECTS, RemoteError, RemoteStore},
+    store::{OBJECTS, RemoteError, RemoteStore, place_of},
 };
 
 /// Bytes that are on their way or wait to be taken.
@@ -167,6 +167,10 @@ impl Distant for RemotePacks {
         }
         drop(held);
         self.shared.start_what_fits();
+    }
+
+    fn place(&self, pack: PackId) -> Option<String> {
+        Some(place_of(&format!("{OBJECTS}{pack}"), &self.shared.location))
     }
 
     fn keeps_contents(&self) -> bool {

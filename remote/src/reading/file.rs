@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     ranges::{Blocks, Fetch, Link, Options, Planner, ReadError, Wanted},
-    store::OBJECTS,
+    store::{OBJECTS, place_of},
 };
 
 /// KiB of units that are on their way, expanded: with the caches of units and
@@ -73,6 +73,8 @@ struct Units {
     units: Vec<Unit>,
     fetch: Arc<dyn Fetch>,
     link: Arc<Link>,
+    /// For messages.
+    location: String,
     room: Arc<Semaphore>,
     kept: Mutex<Kept>,
 }
@@ -91,6 +93,7 @@ impl FileBlocks {
     pub(super) fn find(
         store: &Store,
         id: &BlobId,
+        location: &str,
         (fetch, link): (Arc<dyn Fetch>, Arc<Link>),
     ) -> Result<Self, StoreError> {
         let mut places = Vec::new();
@@ -121,7 +124,8 @@ impl FileBlocks {
             start += u64::from(place.bytes);
         }
         let room = Arc::new(Semaphore::new(ROOM_KIB as usize));
-        let shared = Units { units, fetch, link, room, kept: Mutex::default() };
+        let (location, kept) = (location.to_owned(), Mutex::default());
+        let shared = Units { units, fetch, link, location, room, kept };
         Ok(Self { shared: Arc::new(shared), bytes: start, parts })
     }
 
@@ -205,7 +209,10 @@ impl Units {
         while let Some(piece) = job.next().await {
             let Some((number, answer)) = new[piece.position].take() else { continue };
             let units = Arc::clone(&self);
-            let expand = move || piece.bytes.and_then(|bytes| units.units[number].expand(bytes));
+            let expand = move || {
+                let location = &units.location;
+                piece.bytes.and_then(|bytes| units.units[number].expand(bytes, location))
+            };
             let done = tokio::task::spawn_blocking(expand).await;
             // Nobody may wait any more.
             let _ = answer.send(done.unwrap_or(Err(ReadError::Stopped)));
@@ -263,13 +270,17 @@ impl Unit {
     }
 
     /// Expands it and checks all of it that belongs to the file.
-    fn expand(&self, bytes: Bytes) -> Result<Bytes, ReadError> {
+    fn expand(&self, bytes: Bytes, location: &str) -> Result<Bytes, ReadError> {
         let wrong = |error: StoreError| ReadError::Content(Arc::new(error));
         let pack = self.pack.id();
         let raw = match &self.frame {
             None => bytes,
             Some(frame) if pack::checksum(&bytes) != frame.checksum => {
-                return Err(wrong(StoreError::Garbled { pack, offset_bytes: frame.offset }));
+                return Err(wrong(StoreError::Garbled {
+                    pack,
+                    offset_bytes: frame.offset,
+                    place: Some(place_of(&self.key, location)),
+                }));
             }
             Some(frame) => self.pack.expand(frame, bytes.into()).map_err(wrong)?.into(),
         };

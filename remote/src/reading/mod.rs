@@ -23,7 +23,7 @@ use snap_core::{
 
 use crate::{
     distant::{Contents, RemotePacks, Waiting},
-    ranges::{Content, ContentOptions},
+    ranges::{Content, ContentOptions, Fetch},
     service::client::Client,
     store::{RemoteError, RemoteStore},
 };
@@ -104,9 +104,10 @@ impl Reading {
     /// [`RemoteError::Store`] when there is no such content, or the list of its
     /// chunks is damaged.
     pub fn open_file(&self, id: &BlobId, options: ContentOptions) -> Result<Content, RemoteError> {
-        let fetch = Arc::new(self.client.clone());
+        let fetch: Arc<dyn Fetch> = Arc::new(self.client.clone());
         let link = Arc::clone(self.packs.link());
-        let blocks = file::FileBlocks::find(self.repo.store(), id, (fetch, Arc::clone(&link)))?;
+        let way = (fetch, Arc::clone(&link));
+        let blocks = file::FileBlocks::find(self.repo.store(), id, &self.location, way)?;
         Ok(Content::new(Arc::new(blocks), link, options))
     }
 }

@@ -53,6 +53,11 @@ const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];
 /// in [`OURS`].
 const PEEKED: usize = 16;
 
+/// An object at a location, as messages name it.
+pub(crate) fn place_of(key: &str, location: &str) -> String {
+    format!("{key} at {location}")
+}
+
 /// A store elsewhere, and what is known of it here.
 #[derive(Debug)]
 pub struct RemoteStore {

@@ -103,8 +103,8 @@ impl Origin {
                 bytes = again.map_err(|source| self.unreadable(row, source))?;
             }
             if let Some(frame) = row.damaged(&bytes) {
-                let offset_bytes = frame.offset;
-                return Err(self.damaged(StoreError::Garbled { pack: row.pack, offset_bytes }));
+                let (pack, offset_bytes) = (row.pack, frame.offset);
+                return Err(self.damaged(StoreError::Garbled { pack, offset_bytes, place: None }));
             }
             store.fill(&row.pack, row.range().start, &bytes)?;
             let length = bytes.len() as u64;
