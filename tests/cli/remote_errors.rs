@@ -76,6 +76,10 @@ fn a_store_that_is_newer_or_damaged_is_told() {
         let ran = env.snap_in("work", args);
         says(&ran, 1, &["the settings of the store at s3://bucket/p cannot be used"]);
     }
+    server.put("p/config.toml", vec![b' '; 2 << 20]);
+    let ran = env.snap_in("work", ["pull"]);
+    let said = "cannot read config.toml at s3://bucket/p: what came is longer than it can be";
+    says(&ran, 4, &[said, "hint: nothing that snap writes is: is the location right?"]);
     server.remove("p/config.toml");
     env.snap_in("work", ["push", "-q"]).succeeds();
     let pack = server.keys().into_iter().find(|key| key.contains("objects/")).unwrap();

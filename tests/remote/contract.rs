@@ -32,21 +32,23 @@ async fn keys(service: &Arc<dyn Service>, prefix: &str) -> Vec<String> {
 }
 
 async fn reads_and_writes(service: &Arc<dyn Service>) {
-    assert_eq!(service.read("nothing", None).await.unwrap_err().what, What::NotFound);
-    assert_eq!(service.read("no/thing", Some(0..4)).await.unwrap_err().what, What::NotFound);
+    assert_eq!(service.read_whole("nothing", 9).await.unwrap_err().what, What::NotFound);
+    assert_eq!(service.read("no/thing", 0..4).await.unwrap_err().what, What::NotFound);
     assert_eq!(service.length("nothing").await.unwrap(), None);
     assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
     assert_eq!(service.peek("", 8).await.unwrap(), Vec::<String>::new());
     service.remove("nothing").await.unwrap();
     let bytes = Bytes::from_static(b"0123456789");
     service.write("objects/one", bytes.clone(), When::Always).await.unwrap();
-    assert_eq!(service.read("objects/one", None).await.unwrap().bytes, bytes);
-    assert_eq!(service.read("objects/one", Some(3..7)).await.unwrap().bytes, "3456");
-    assert_eq!(service.read("objects/one", Some(0..1)).await.unwrap().bytes, "0");
-    assert_eq!(service.read("objects/one", Some(8..12)).await.unwrap_err().what, What::Short);
+    assert_eq!(service.read_whole("objects/one", 99).await.unwrap().bytes, bytes);
+    assert_eq!(service.read_whole("objects/one", 10).await.unwrap().bytes, bytes);
+    assert_eq!(service.read_whole("objects/one", 9).await.unwrap_err().what, What::TooLong);
+    assert_eq!(service.read("objects/one", 3..7).await.unwrap().bytes, "3456");
+    assert_eq!(service.read("objects/one", 0..1).await.unwrap().bytes, "0");
+    assert_eq!(service.read("objects/one", 8..12).await.unwrap_err().what, What::Short);
     assert_eq!(service.length("objects/one").await.unwrap(), Some(10));
     service.write("objects/one", "other".into(), When::Always).await.unwrap();
-    assert_eq!(service.read("objects/one", None).await.unwrap().bytes, "other");
+    assert_eq!(service.read_whole("objects/one", 99).await.unwrap().bytes, "other");
     service.write("objects/two", "2".into(), When::Always).await.unwrap();
     service.write("config.toml", "3".into(), When::Always).await.unwrap();
     assert_eq!(keys(service, "objects/").await, ["objects/one", "objects/two"]);
@@ -68,7 +70,7 @@ async fn odd_keys(service: &Arc<dyn Service>) {
     odd.sort();
     assert_eq!(keys(service, "refs/").await, odd);
     for (number, key) in ODD.iter().enumerate() {
-        assert_eq!(service.read(key, None).await.unwrap().bytes, number.to_string(), "{key}");
+        assert_eq!(service.read_whole(key, 99).await.unwrap().bytes, number.to_string(), "{key}");
     }
     service.remove_many(&odd).await.unwrap();
     assert_eq!(keys(service, "refs/").await, Vec::<String>::new());
@@ -80,13 +82,13 @@ async fn keeps_conditions(service: &Arc<dyn Service>) {
         return;
     }
     let write = |text: &'static str, when| service.write("refs/x", text.into(), when);
-    let version = || async { service.read("refs/x", None).await.unwrap().version.unwrap() };
+    let version = || async { service.read_whole("refs/x", 99).await.unwrap().version.unwrap() };
     write("1", When::Absent).await.unwrap();
     assert_eq!(write("2", When::Absent).await.unwrap_err().what, What::Conflict);
     let first: Version = version().await;
     write("2", When::Unchanged(first.clone())).await.unwrap();
     assert_eq!(write("3", When::Unchanged(first)).await.unwrap_err().what, What::Conflict);
-    assert_eq!(service.read("refs/x", None).await.unwrap().bytes, "2");
+    assert_eq!(service.read_whole("refs/x", 99).await.unwrap().bytes, "2");
     let second = version().await;
     service.remove("refs/x").await.unwrap();
     assert_eq!(write("3", When::Unchanged(second)).await.unwrap_err().what, What::Conflict);
@@ -112,7 +114,7 @@ async fn large_files(service: &Arc<dyn Service>, length: u64) {
     assert_eq!(progress.bytes(), length);
     assert_eq!(service.length("objects/large").await.unwrap(), Some(length));
     let hash = |bytes: &[u8]| blake3::hash(bytes);
-    let found = service.read("objects/large", None).await.unwrap().bytes;
+    let found = service.read_whole("objects/large", u64::MAX).await.unwrap().bytes;
     assert_eq!(hash(&found), hash(&fs_err::read(&path).unwrap()));
     progress.stop();
     let error = client.write_file("objects/other", (&path, length), &progress).await.unwrap_err();

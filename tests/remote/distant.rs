@@ -48,10 +48,9 @@ impl Service for Endless {
     fn read<'a>(
         &'a self,
         key: &'a str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
     ) -> BoxFuture<'a, Result<Object, ServiceError>> {
         Box::pin(async move {
-            let range = range.unwrap_or(0..0);
             self.requests.lock().unwrap().push(range.clone());
             self.under_way.fetch_add(1, Ordering::Relaxed);
             if self.silent.load(Ordering::Relaxed) {
@@ -69,6 +68,14 @@ impl Service for Endless {
             self.answered.fetch_add(range.end - range.start, Ordering::Relaxed);
             Ok(Object { bytes: bytes_at("", &range), version: None })
         })
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        _: u64,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        Box::pin(async move { Err(broken(key)) })
     }
 
     fn write<'a>(

@@ -285,11 +285,22 @@ impl Service for Wrapped {
     fn read<'a>(
         &'a self,
         key: &'a str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
     ) -> BoxFuture<'a, Result<Object, ServiceError>> {
         Box::pin(async move {
             self.pass("read", key).await?;
             self.inner.read(key, range).await
+        })
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        Box::pin(async move {
+            self.pass("read", key).await?;
+            self.inner.read_whole(key, most).await
         })
     }
 

@@ -103,8 +103,12 @@ impl Watched {
 }
 
 impl Service for Watched {
-    fn read<'a>(&'a self, key: &'a str, range: Option<Range<u64>>) -> Reply<'a, Object> {
+    fn read<'a>(&'a self, key: &'a str, range: Range<u64>) -> Reply<'a, Object> {
         self.watch("read", key, self.inner.read(key, range))
+    }
+
+    fn read_whole<'a>(&'a self, key: &'a str, most: u64) -> Reply<'a, Object> {
+        self.watch("read", key, self.inner.read_whole(key, most))
     }
 
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes, when: When) -> Reply<'a, Option<Version>> {

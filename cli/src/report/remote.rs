@@ -94,6 +94,9 @@ fn of_service(error: &ServiceError) -> Option<String> {
         What::Unreachable => {
             "is the name of the host right, and is there a network? `snap remote check` tries again"
         }
+        What::TooLong => {
+            "nothing that snap writes is: is the location right? if so, look at what lies there"
+        }
         What::Full => "make room there; what has arrived is not sent again",
         What::Busy | What::Temporary => "run it again later; what has arrived is not sent again",
         What::Unsupported => "`snap remote check` tells what the service can do",

@@ -124,6 +124,16 @@ pub const REF_NAME_BYTES: usize = 200;
 /// Store configuration file.
 pub const CONFIG_BYTES: u64 = 1 << 20;
 
+/// A file of the index of a store elsewhere. No push writes more than a few MiB,
+/// unless one pack alone says more of itself: at most [`PACK_EXTENSION_BYTES`],
+/// 24 bytes for each of [`PACK_FRAMES`] and 37 for each of [`PACK_OBJECTS`], 77
+/// MiB. With it are the smaller files that are merged, 8 MiB at most.
+pub const REMOTE_INDEX_BYTES: u64 = 96 << 20;
+
+/// What a service may reply beside objects, such as one page of a listing: 1,000
+/// keys in a bucket are below 2 MiB, and a share lists a folder of 60,000 files.
+pub const REPLY_BYTES: u64 = 64 << 20;
+
 /// An ignore file; a larger one is not one.
 pub const IGNORE_FILE_BYTES: u64 = 4 << 20;
 

@@ -54,6 +54,6 @@ impl Fetch for Client {
         key: &'a str,
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Bytes, ServiceError>> {
-        Box::pin(async move { Ok(self.read(key, Some(range)).await?.bytes) })
+        Box::pin(async move { Ok(self.read(key, range).await?.bytes) })
     }
 }

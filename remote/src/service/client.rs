@@ -148,27 +148,33 @@ impl Client {
         self.service.conditions()
     }
 
-    /// Reads an object, or a range of it.
+    /// Reads a range of an object.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Object, ServiceError> {
-        let bytes = range.as_ref().map_or(0, |range| range.end.saturating_sub(range.start));
+    pub async fn read(&self, key: &str, range: Range<u64>) -> Result<Object, ServiceError> {
+        let bytes = range.end.saturating_sub(range.start);
         self.download.take(bytes).await;
-        let object =
-            self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await?;
-        if range.is_none() {
-            self.download.take(object.bytes.len() as u64).await;
-        }
+        self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await
+    }
+
+    /// Reads all of an object, which may have `most` bytes.
+    ///
+    /// # Errors
+    /// [`What::TooLong`], or another [`ServiceError`] of the last attempt.
+    pub async fn read_whole(&self, key: &str, most: u64) -> Result<Object, ServiceError> {
+        let read = || self.service.read_whole(key, most);
+        let object = self.attempts("read", key, most, read).await?;
+        self.download.take(object.bytes.len() as u64).await;
         Ok(object)
     }
 
-    /// Reads an object that need not be there.
+    /// Reads all of an object that need not be there, and may have `most` bytes.
     ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt.
-    pub async fn find(&self, key: &str) -> Result<Option<Object>, ServiceError> {
-        match self.read(key, None).await {
+    /// As [`Client::read_whole`].
+    pub async fn find(&self, key: &str, most: u64) -> Result<Option<Object>, ServiceError> {
+        match self.read_whole(key, most).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.what == What::NotFound => Ok(None),
             Err(error) => Err(error),

@@ -23,6 +23,8 @@ pub enum What {
     NoBucket,
     /// The object ends before the range does.
     Short,
+    /// What came is longer than it can be.
+    TooLong,
     /// No room is left.
     Full,
     /// Too many requests; worth another try, later.
@@ -51,7 +53,7 @@ impl What {
             Self::NotFound | Self::NoBucket => ErrorKind::NotFound,
             Self::Conflict => ErrorKind::Exists,
             Self::Denied | Self::Unauthenticated | Self::Expired | Self::Clock => ErrorKind::Denied,
-            Self::Short => ErrorKind::Damaged,
+            Self::Short | Self::TooLong => ErrorKind::Damaged,
             Self::Unsupported => ErrorKind::Unsupported,
             Self::Stopped => ErrorKind::Interrupted,
             Self::Full | Self::Busy | Self::Temporary | Self::Unreachable | Self::Other => {
@@ -71,6 +73,7 @@ impl What {
             Self::Clock => "the clocks here and there differ too much",
             Self::NoBucket => "there is no such bucket",
             Self::Short => "it is cut short",
+            Self::TooLong => "what came is longer than it can be",
             Self::Full => "no room is left there",
             Self::Busy => "too many requests",
             Self::Unreachable => "nobody answers there",

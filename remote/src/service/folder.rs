@@ -19,7 +19,7 @@ use snap_core::{
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When, too_long,
     traffic::{Kind, Traffic},
 };
 
@@ -46,24 +46,47 @@ impl Folder {
         Self { root, disk: Disk::default(), traffic }
     }
 
-    fn read_now(&self, key: &str, range: Option<Range<u64>>) -> Result<Object, Problem> {
+    /// Opens an object; with its path and length.
+    fn open(&self, key: &str) -> Result<(fs_err::File, PathBuf, u64), Problem> {
         let path = self.root.join(key);
-        let open = |error| PathError::when("open", &path)(error);
-        let mut file = fs_err::File::open(&path).map_err(open)?;
-        let is_whole = range.is_none();
+        let file = fs_err::File::open(&path).map_err(PathError::when("open", &path))?;
         let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
-        let range = range.unwrap_or(0..length);
+        Ok((file, path, length))
+    }
+
+    fn read_now(&self, key: &str, range: Range<u64>) -> Result<Object, Problem> {
+        let (mut file, path, length) = self.open(key)?;
         if range.end > length {
             return Err(Problem::Short(range.end - length));
         }
-        let read = PathError::when("read", &path);
         let mut bytes = vec![0; (range.end - range.start) as usize];
         file.seek(SeekFrom::Start(range.start))
             .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(read)?;
+            .map_err(PathError::when("read", &path))?;
         self.traffic.received(bytes.len() as u64);
-        let version = is_whole.then(|| version_of(&bytes));
-        Ok(Object { bytes: bytes.into(), version })
+        Ok(Object { bytes: bytes.into(), version: None })
+    }
+
+    fn read_whole_now(&self, key: &str, most: u64) -> Result<Object, Problem> {
+        let length = self.open(key)?.2;
+        if length > most {
+            return Err(Problem::Long(most));
+        }
+        let object = self.read_now(key, 0..length)?;
+        Ok(Object { version: Some(version_of(&object.bytes)), ..object })
+    }
+
+    /// The version of what is there, which need not be short.
+    fn version_now(&self, key: &str) -> Result<Option<Version>, Problem> {
+        let (file, path, _) = match self.open(key) {
+            Err(Problem::Disk(error)) if error.source.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file).map_err(PathError::when("read", &path))?;
+        Ok(Some(version_from(hasher.finalize())))
     }
 
     /// Copies a file, in pieces.
@@ -112,13 +135,7 @@ impl Folder {
             }
             When::Unchanged(version) => {
                 let _lock = self.lock()?;
-                let now = match self.read_now(key, None) {
-                    Err(Problem::Disk(error)) if error.source.kind() == io::ErrorKind::NotFound => {
-                        None
-                    }
-                    now => now?.version,
-                };
-                if now.as_ref() != Some(version) {
+                if self.version_now(key)?.as_ref() != Some(version) {
                     return Err(Problem::Conflict);
                 }
                 self.disk.replace(file.path(), &path)?;
@@ -188,9 +205,17 @@ impl Service for Folder {
     fn read<'a>(
         &'a self,
         key: &'a str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
     ) -> BoxFuture<'a, Result<Object, ServiceError>> {
         self.run(("read", Kind::Get), key, move |folder, key| folder.read_now(key, range))
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        self.run(("read", Kind::Get), key, move |folder, key| folder.read_whole_now(key, most))
     }
 
     fn write<'a>(
@@ -241,13 +266,18 @@ impl Service for Folder {
 }
 
 fn version_of(bytes: &[u8]) -> Version {
-    Version { etag: Some(blake3::hash(bytes).to_hex().to_string()), generation: None }
+    version_from(blake3::hash(bytes))
+}
+
+fn version_from(hash: blake3::Hash) -> Version {
+    Version { etag: Some(hash.to_hex().to_string()), generation: None }
 }
 
 enum Problem {
     Disk(PathError),
     Conflict,
     Short(u64),
+    Long(u64),
     Unsupported,
     Gave(String),
 }
@@ -261,6 +291,7 @@ impl From<PathError> for Problem {
 impl Problem {
     fn told(self, operation: &'static str, key: String) -> ServiceError {
         let (what, message) = match self {
+            Self::Long(most) => return too_long(&key, most),
             Self::Disk(error) => {
                 let what = match error.source.kind() {
                     io::ErrorKind::NotFound => What::NotFound,

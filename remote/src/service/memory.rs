@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When, too_long,
     traffic::{Kind, Traffic},
 };
 
@@ -66,7 +66,7 @@ impl Service for Memory {
     fn read<'a>(
         &'a self,
         key: &'a str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
     ) -> BoxFuture<'a, Result<Object, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(Kind::Get);
@@ -74,13 +74,26 @@ impl Service for Memory {
                 return Err(told("read", key, What::NotFound, ""));
             };
             let version = Some(version_of(&bytes));
-            let range = range.unwrap_or(0..bytes.len() as u64);
             if range.end > bytes.len() as u64 {
                 return Err(told("read", key, What::Short, ""));
             }
             self.traffic.received(range.end - range.start);
             let bytes = bytes.slice(range.start as usize..range.end as usize);
             Ok(Object { bytes, version })
+        })
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        Box::pin(async move {
+            let length = lock(&self.objects).get(key).map_or(0, |bytes| bytes.len() as u64);
+            match length > most {
+                true => Err(too_long(key, most)),
+                false => self.read(key, 0..length).await,
+            }
         })
     }
 

@@ -74,14 +74,25 @@ pub struct Conditions {
 /// Objects by key. Keys are relative to the root of the location, with `/`
 /// between their parts; none begins with one or has a part `..`.
 pub trait Service: Debug + Send + Sync + 'static {
-    /// Reads an object, or a range of it.
+    /// Reads a range of an object.
     ///
     /// # Errors
     /// [`What::NotFound`], and [`What::Short`] when it ends before the range.
     fn read<'a>(
         &'a self,
         key: &'a str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>>;
+
+    /// Reads all of an object, of which no more than `most` bytes are held
+    /// however much comes.
+    ///
+    /// # Errors
+    /// [`What::NotFound`], and [`What::TooLong`] when it is longer.
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
     ) -> BoxFuture<'a, Result<Object, ServiceError>>;
 
     /// Writes an object, whole or not at all.
@@ -175,6 +186,11 @@ pub trait Service: Debug + Send + Sync + 'static {
             Ok(())
         })
     }
+}
+
+/// An object is longer than it can be.
+fn too_long(key: &str, most: u64) -> ServiceError {
+    ServiceError::new("read", key, What::TooLong, format!("more than {most} B"))
 }
 
 /// A file here that was to be written there could not be read.

@@ -10,9 +10,9 @@ use opendal::{
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When, too_long,
     traffic::{Kind, Traffic},
-    transport::{Reply, Tasks, Transport, with_file},
+    transport::{Reply, Tasks, Transport, at_most, with_file},
     unread,
     upload::read_part,
 };
@@ -55,13 +55,10 @@ impl Bucket {
     async fn read_now(
         &self,
         key: &str,
-        range: Option<Range<u64>>,
+        range: impl std::ops::RangeBounds<u64>,
     ) -> Result<Object, opendal::Error> {
         let reader = self.operator.reader_options(key, options::ReaderOptions::default()).await?;
-        let buffer = match &range {
-            Some(range) => reader.read(range.clone()).await?,
-            None => reader.read(..).await?,
-        };
+        let buffer = reader.read(range).await?;
         let version = reader.metadata().and_then(version_of);
         let bytes = buffer.to_bytes();
         self.count(Kind::Get, 0, bytes.len());
@@ -142,19 +139,40 @@ impl Service for Bucket {
     fn read<'a>(
         &'a self,
         key: &'a str,
-        range: Option<Range<u64>>,
+        range: Range<u64>,
     ) -> BoxFuture<'a, Result<Object, ServiceError>> {
         Box::pin(async move {
-            let wanted = range.as_ref().map(|range| range.end - range.start);
-            let (result, reply) = Reply::of(self.read_now(key, range)).await;
+            let wanted = range.end - range.start;
+            let (result, reply) = Reply::of(at_most(wanted, self.read_now(key, range))).await;
             let object = result.map_err(|error| told("read", key, &error, reply))?;
-            match wanted {
-                Some(wanted) if object.bytes.len() as u64 != wanted => {
-                    let missing = wanted.saturating_sub(object.bytes.len() as u64);
-                    let message = format!("it ends {missing} B early");
-                    Err(ServiceError::new("read", key, What::Short, message))
-                }
-                _ => Ok(object),
+            if object.bytes.len() as u64 != wanted {
+                let missing = wanted.saturating_sub(object.bytes.len() as u64);
+                let message = format!("it ends {missing} B early");
+                return Err(ServiceError::new("read", key, What::Short, message));
+            }
+            Ok(object)
+        })
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        Box::pin(async move {
+            if self.traffic.is_some() {
+                // What comes cannot be stopped, so it is asked for its length.
+                return match self.length(key).await? {
+                    Some(length) if length <= most => self.read(key, 0..length).await,
+                    Some(_) => Err(too_long(key, most)),
+                    None => Err(ServiceError::new("read", key, What::NotFound, String::new())),
+                };
+            }
+            let (result, reply) = Reply::of(at_most(most, self.read_now(key, ..))).await;
+            let object = result.map_err(|error| told("read", key, &error, reply))?;
+            match object.bytes.len() as u64 > most {
+                true => Err(too_long(key, most)),
+                false => Ok(object),
             }
         })
     }
@@ -322,6 +340,9 @@ const CODES: [(&str, What); 13] = [
 ];
 
 fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> ServiceError {
+    if let Some(most) = reply.longer_than {
+        return ServiceError { operation, ..too_long(key, most) };
+    }
     let text = error.to_string();
     let code = CODES.iter().find(|(code, _)| text.contains(code)).map(|(_, what)| *what);
     let by_status = match reply.status {

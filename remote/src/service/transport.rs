@@ -8,13 +8,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{Method, Request, Response};
 use opendal::{
     Buffer, Error, ErrorKind, Execute, HttpBody, HttpTransport, HttpTransporter,
     raw::BoxedStaticFuture,
 };
 use opendal_http_transport_reqwest::ReqwestTransport;
+use snap_core::base::limits;
 
 use super::{
     traffic::{Kind, Traffic},
@@ -36,9 +37,14 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Longest wait that a service is granted its wish for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Any body may be that long: what is asked for beside an object, such as a
+/// token, and what a refusal says.
+const LEAST_CEILING: u64 = 1 << 20;
+
 tokio::task_local! {
     static REPLY: Arc<Mutex<Reply>>;
     static FILE: (PathBuf, u64);
+    static MOST: u64;
 }
 
 /// What the last reply within an attempt said besides its body.
@@ -50,6 +56,8 @@ pub(super) struct Reply {
     pub(super) status: Option<u16>,
     /// How long the service wants to be left alone.
     pub(super) retry_after: Option<Duration>,
+    /// What its body was longer than, and may not be.
+    pub(super) longer_than: Option<u64>,
 }
 
 impl Reply {
@@ -65,6 +73,15 @@ impl Reply {
             REPLY.try_with(|reply| *reply.lock().unwrap_or_else(PoisonError::into_inner) = self);
     }
 
+    /// Notes that the body is longer than it may be, and says so.
+    fn too_long(most: u64) -> Error {
+        let note = |reply: &Arc<Mutex<Self>>| {
+            reply.lock().unwrap_or_else(PoisonError::into_inner).longer_than = Some(most);
+        };
+        let _ = REPLY.try_with(note);
+        Error::new(ErrorKind::Unexpected, format!("more than {most} B came"))
+    }
+
     fn is_bad(self) -> bool {
         self.asked && self.status.is_none_or(|status| status >= 400)
     }
@@ -78,6 +95,12 @@ fn read(reply: &Mutex<Reply>) -> Reply {
 /// of one request and not signed.
 pub(super) async fn with_file<T>(file: (PathBuf, u64), attempt: impl Future<Output = T>) -> T {
     FILE.scope(file, attempt).await
+}
+
+/// Gives up what `attempt` reads once more than `most` bytes come. What is short
+/// may still be longer than that.
+pub(super) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T {
+    MOST.scope(most.max(LEAST_CEILING), attempt).await
 }
 
 /// Runs parts of an upload in tasks of their own, and tells the attempt that
@@ -192,11 +215,27 @@ impl HttpTransport for Transport {
         let seconds = header(http::header::RETRY_AFTER).and_then(|text| text.parse().ok());
         let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
         let status = Some(response.status().as_u16());
-        Reply { asked: true, status, retry_after }.note();
+        Reply { asked: true, status, retry_after, longer_than: None }.note();
         let length = header(http::header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
         self.traffic.received(length.unwrap_or(0));
-        Ok(response)
+        let most = MOST.try_with(|most| *most).unwrap_or(limits::REPLY_BYTES);
+        // What HEAD tells of does not come.
+        if kind != Kind::Head && length.is_some_and(|length| length > most) {
+            return Err(Reply::too_long(most));
+        }
+        Ok(response.map(|body| bounded(body, most)))
     }
+}
+
+/// A body of which no more than so much is read.
+fn bounded(body: HttpBody, most: u64) -> HttpBody {
+    let mut left = most;
+    let piece = move |piece: opendal::Result<Buffer>| {
+        let piece = piece?;
+        left = left.checked_sub(piece.len() as u64).ok_or_else(|| Reply::too_long(most))?;
+        Ok(piece)
+    };
+    body.map_inner(|stream| Box::new(stream.map(piece)))
 }
 
 fn kind(request: &Request<Buffer>) -> Kind {

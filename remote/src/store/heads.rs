@@ -26,9 +26,10 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`] when it is not the name of a branch.
     pub async fn default_branch(&self) -> Result<RefName, RemoteError> {
-        let Some(object) = self.client().find(HEAD).await? else { return Ok(first_branch()) };
+        let Some(object) = self.client().find(HEAD, limits::REF_BYTES as u64).await? else {
+            return Ok(first_branch());
+        };
         let text = std::str::from_utf8(&object.bytes).ok();
-        let text = text.filter(|text| text.len() <= limits::REF_BYTES);
         let name = text.and_then(|text| text.trim_end_matches('\n').strip_prefix("ref: "));
         let branch = name.and_then(RefName::parse_full);
         branch.filter(|name| name.kind() == RefKind::Branch).ok_or_else(|| RemoteError::Damaged {

@@ -24,7 +24,10 @@ pub mod refs;
 use std::{collections::BTreeMap, path::Path};
 
 use bytes::Bytes;
-use snap_core::repo::{config::Config, ref_name::RefName};
+use snap_core::{
+    base::limits,
+    repo::{config::Config, ref_name::RefName},
+};
 
 pub use error::RemoteError;
 pub use mirror::Mirror;
@@ -136,7 +139,7 @@ impl RemoteStore {
         if self.mirror.was_seen() {
             return Ok(Found::Store);
         }
-        let config = self.client.find(CONFIG).await?;
+        let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
         self.check_config(config)
     }
 
@@ -146,7 +149,8 @@ impl RemoteStore {
     /// [`RemoteError::Config`]; [`RemoteError::NotAStore`] when there is
     /// something else.
     pub async fn survey(&self) -> Result<Found, RemoteError> {
-        let (config, keys) = futures::join!(self.client.find(CONFIG), self.client.peek("", PEEKED));
+        let config = self.client.find(CONFIG, limits::CONFIG_BYTES);
+        let (config, keys) = futures::join!(config, self.client.peek("", PEEKED));
         let found = self.check_config(config?)?;
         let keys = keys?;
         let is_ours = |key: &String| OURS.iter().any(|ours| key.starts_with(ours));
@@ -192,7 +196,7 @@ impl RemoteStore {
         match config {
             Ok(_) => self.mirror.remember_seen(),
             Err(error) if error.what == What::Conflict => {
-                let config = self.client.find(CONFIG).await?;
+                let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
                 self.check_config(config)?;
             }
             Err(error) => return Err(error.into()),

@@ -14,7 +14,10 @@
 use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
-use snap_core::{base::id::CommitId, repo::ref_name::RefName};
+use snap_core::{
+    base::{id::CommitId, limits},
+    repo::ref_name::RefName,
+};
 
 use super::{REFS, RemoteError, RemoteStore};
 use crate::service::{Object, Version, What, When};
@@ -76,7 +79,7 @@ impl RemoteStore {
     /// [`RemoteError::Damaged`] when it is no ref, [`RemoteError::Newer`].
     pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
         let key = key(name);
-        match self.client.find(&key).await? {
+        match self.client.find(&key, limits::REF_BYTES as u64).await? {
             Some(object) => self.parse(&key, &object),
             None => Ok(Slot::default()),
         }

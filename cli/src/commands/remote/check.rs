@@ -7,7 +7,7 @@ use std::{io::Write, time::Duration};
 
 use bytes::Bytes;
 use serde::Serialize;
-use snap_core::disk::scratch::unique_name;
+use snap_core::{base::limits, disk::scratch::unique_name};
 use snap_remote::{
     service::{Conditions, ServiceError, Version, What, When, client::Client},
     store::{CONFIG, INDEX, RemoteError},
@@ -185,7 +185,7 @@ impl Trials<'_> {
         }
         for _ in 0..ROUNDS {
             let start = Instant::now();
-            let read = client.find(CONFIG).await;
+            let read = client.find(CONFIG, limits::CONFIG_BYTES).await;
             let Ok(object) = read else {
                 self.tried("read", read)?;
                 break;
@@ -216,7 +216,7 @@ impl Trials<'_> {
         client: &Client,
         (key, version): (&str, Option<Version>),
     ) -> Result<(), CliError> {
-        let back = client.read(key, None).await;
+        let back = client.read_whole(key, limits::CONFIG_BYTES).await;
         match self.tried("read back", back)? {
             Some(object) if object.bytes != TEXT => {
                 self.tell("content", Can::No, Some("what comes back is not what went".to_owned()))?;

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use snap_core::{
-    base::{id::PackId, io::PathError},
+    base::{id::PackId, io::PathError, limits},
     disk::scratch::Scratch,
     format::{
         outline::{self, Name},
@@ -110,8 +110,18 @@ impl RemoteStore {
         &mut self,
         listed: &BTreeMap<String, u64>,
     ) -> Result<Option<String>, RemoteError> {
-        let new = listed.keys().filter(|name| !self.mirror.knows(name)).cloned();
-        let mut files = self.files(new.collect());
+        let mut new = Vec::new();
+        for (name, bytes) in listed.iter().filter(|(name, _)| !self.mirror.knows(name)) {
+            if *bytes > limits::REMOTE_INDEX_BYTES {
+                let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
+                let why = format!("it cannot be as long as {bytes} B");
+                return Err(RemoteError::Damaged { key, location, why });
+            }
+            // Not every listing says how long things are.
+            let most = if *bytes > 0 { *bytes } else { limits::REMOTE_INDEX_BYTES };
+            new.push((name.clone(), most));
+        }
+        let mut files = self.files(new);
         let mut gone = None;
         while let Some((name, read)) = files.next().await {
             match read {
@@ -129,17 +139,18 @@ impl RemoteStore {
         Ok(gone)
     }
 
-    /// Reads files of the index, several at a time, in whatever order.
+    /// Reads files of the index that may be so long, several at a time, in
+    /// whatever order.
     fn files(
         &self,
-        names: Vec<String>,
+        names: Vec<(String, u64)>,
     ) -> impl Stream<Item = (String, Result<Bytes, ServiceError>)> + use<> {
         let client = self.client.clone();
-        let reads = stream::iter(names).map(move |name| {
+        let reads = stream::iter(names).map(move |(name, most)| {
             let client = client.clone();
             // While one is taken in, others come.
             let read = tokio::spawn(async move {
-                let read = client.read(&format!("{INDEX}{name}"), None).await;
+                let read = client.read_whole(&format!("{INDEX}{name}"), most).await;
                 (name, read.map(|object| object.bytes))
             });
             async move { read.await.expect("reading does not panic") }
@@ -157,7 +168,8 @@ impl RemoteStore {
         let parts = self.check(group, bytes, outline::decode_group)?;
         let scratch = Scratch::create(&self.mirror.store().dir().join("tmp"))?;
         let path = |name: &Name| -> PathBuf { scratch.path().join(name.to_string()) };
-        let mut files = self.files(parts.iter().map(|name| format!("{name}{PART}")).collect());
+        let names = parts.iter().map(|name| (format!("{name}{PART}"), limits::REMOTE_INDEX_BYTES));
+        let mut files = self.files(names.collect());
         while let Some((name, read)) = files.next().await {
             match read {
                 Ok(bytes) => {
