@@ -9,6 +9,7 @@ mod damage;
 mod distant;
 mod outside;
 mod parquet;
+mod patience;
 mod place;
 mod pushing;
 mod ranges;

@@ -131,6 +131,10 @@ impl Service for Watched {
         self.inner.conditions()
     }
 
+    fn stopped(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.network.stopped())
+    }
+
     fn write_file<'a>(&'a self, key: &'a str, path: &'a Path, length: u64) -> Reply<'a, ()> {
         self.watch("write", key, self.inner.write_file(key, path, length))
     }

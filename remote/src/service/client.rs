@@ -4,7 +4,7 @@
 //! and until the byte limits allow it. One that fails for a while is made
 //! again after a pause that doubles, with a random part of it left out so that
 //! many clients do not come back together, or after the pause that the service
-//! asked for. Whether a write whose reply was lost has happened is not known:
+//! asked for. Whoever wants nothing more does not wait to the end of a pause. Whether a write whose reply was lost has happened is not known:
 //! objects are named by their content, so writing them again does no harm, and
 //! whoever swaps a ref has to look (see `refs`).
 
@@ -154,7 +154,7 @@ impl Client {
     /// [`ServiceError`] of the last attempt.
     pub async fn read(&self, key: &str, range: Range<u64>) -> Result<Object, ServiceError> {
         let bytes = range.end.saturating_sub(range.start);
-        self.download.take(bytes).await;
+        self.pause(("read", key), self.download.take(bytes)).await?;
         self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await
     }
 
@@ -165,7 +165,7 @@ impl Client {
     pub async fn read_whole(&self, key: &str, most: u64) -> Result<Object, ServiceError> {
         let read = || self.service.read_whole(key, most);
         let object = self.attempts("read", key, most, read).await?;
-        self.download.take(object.bytes.len() as u64).await;
+        self.pause(("read", key), self.download.take(object.bytes.len() as u64)).await?;
         Ok(object)
     }
 
@@ -193,7 +193,7 @@ impl Client {
         when: When,
     ) -> Result<Option<Version>, ServiceError> {
         let length = bytes.len() as u64;
-        self.upload.take(length).await;
+        self.pause(("write", key), self.upload.take(length)).await?;
         let write = || self.service.write(key, bytes.clone(), when.clone());
         self.attempts("write", key, length, write).await
     }
@@ -273,7 +273,7 @@ impl Client {
         let _turn = self.uploads.acquire().await.expect("never closed");
         self.check_going(key, progress)?;
         let Some(upload) = self.service.upload(key) else {
-            self.upload.take(length).await;
+            self.pause(("write", key), self.upload.take(length)).await?;
             let write = || self.service.write_file(key, path, length);
             self.attempts("write", key, length, write).await?;
             progress.advance(length);
@@ -300,7 +300,7 @@ impl Client {
             self.check_going(key, progress)?;
             let end = length.min(at + PART_BYTES);
             let bytes = self.hold(key, path, at..end).await?;
-            self.upload.take(end - at).await;
+            self.pause(("write", key), self.upload.take(end - at)).await?;
             // It waits for others to be through.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.part(bytes.clone()).await };
@@ -332,6 +332,20 @@ impl Client {
         match progress.is_stopped() {
             true => Err(self.placed(ServiceError::new("write", key, What::Stopped, String::new()))),
             false => Ok(()),
+        }
+    }
+
+    /// Waits, unless nothing more is wanted.
+    async fn pause(
+        &self,
+        (operation, key): (&'static str, &str),
+        wait: impl Future<Output = ()>,
+    ) -> Result<(), ServiceError> {
+        let stopped = || ServiceError::new(operation, key, What::Stopped, String::new());
+        tokio::select! {
+            biased;
+            () = wait => Ok(()),
+            () = self.service.stopped() => Err(self.placed(stopped())),
         }
     }
 
@@ -381,7 +395,7 @@ impl Client {
             }
             self.traffic.retry();
             let wait = error.retry_after.unwrap_or_else(|| jittered(pause));
-            sleep(wait).await;
+            self.pause((operation, key), sleep(wait)).await?;
             pause = (pause * 2).min(self.policy.longest_pause);
         }
         unreachable!("the loop above ends with a return")

@@ -128,6 +128,12 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Which conditions it keeps to.
     fn conditions(&self) -> Conditions;
 
+    /// Comes to its end once whoever asks wants nothing more. No pause is made
+    /// longer than that.
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
     /// Writes the first `length` bytes of a file as an object, in one request,
     /// whatever is there.
     ///

@@ -12,10 +12,10 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{Method, Request, Response};
 use opendal::{
     Buffer, Error, ErrorKind, Execute, HttpBody, HttpTransport, HttpTransporter,
-    raw::BoxedStaticFuture,
+    raw::{BoxedStaticFuture, Timestamp},
 };
 use opendal_http_transport_reqwest::ReqwestTransport;
-use snap_core::base::limits;
+use snap_core::base::{limits, time::Time};
 
 use super::{
     traffic::{Kind, Traffic},
@@ -212,8 +212,9 @@ impl HttpTransport for Transport {
             Err(Error::new(ErrorKind::Unexpected, silence).set_temporary())
         })?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let seconds = header(http::header::RETRY_AFTER).and_then(|text| text.parse().ok());
-        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
+        let retry_after = header(http::header::RETRY_AFTER)
+            .and_then(|text| wait(text, header(http::header::DATE), Time::now().secs))
+            .map(|wait| wait.min(LONGEST_WAIT));
         let status = Some(response.status().as_u16());
         Reply { asked: true, status, retry_after, longer_than: None }.note();
         let length = header(http::header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
@@ -225,6 +226,18 @@ impl HttpTransport for Transport {
         }
         Ok(response.map(|body| bounded(body, most)))
     }
+}
+
+/// How long a service wants to be left alone: so many seconds, or until a date,
+/// by its own clock where it says what that shows, else by the one here.
+fn wait(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duration> {
+    if let Ok(seconds) = until.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let secs = |text| Timestamp::parse_rfc2822(text).ok().map(|at| at.into_inner().as_second());
+    let now = date.and_then(secs).unwrap_or(now_secs);
+    let seconds = secs(until)?.saturating_sub(now);
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 /// A body of which no more than so much is read.
@@ -249,5 +262,25 @@ fn kind(request: &Request<Buffer>) -> Kind {
         Method::DELETE => Kind::Delete,
         _ if request.method().as_str() == "PROPFIND" => Kind::List,
         _ => Kind::Post,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_says_in_seconds_or_by_a_date_how_long_it_wants_to_be_left_alone() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let later = "Sun, 06 Nov 1994 08:50:07 GMT";
+        let secs = Duration::from_secs;
+        assert_eq!(wait("7", None, 0), Some(secs(7)));
+        assert_eq!(wait(later, Some(date), 0), Some(secs(30)), "by its clock, whatever ours shows");
+        assert_eq!(wait(later, None, 784_111_777), Some(secs(30)));
+        assert_eq!(wait(later, Some("soon"), 784_111_777), Some(secs(30)));
+        assert_eq!(wait(date, Some(later), 0), Some(secs(0)), "it is over");
+        for nonsense in ["", "-1", "1.5", "soon", "Sun, 31 Feb 1994 08:49:37 GMT"] {
+            assert_eq!(wait(nonsense, Some(date), 0), None, "{nonsense}");
+        }
     }
 }

@@ -1,0 +1,114 @@
+//! How long is waited: as long as a service asks for, unless nothing more is
+//! wanted. In virtual time.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use snap_remote::service::{
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    client::{Client, Policy},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A service that wants to be left alone, and somebody who stops asking.
+#[derive(Debug)]
+struct Busy {
+    /// As many requests are refused.
+    refused: Mutex<u32>,
+    wait: Duration,
+    stop: Instant,
+}
+
+impl Busy {
+    fn reply<T: Send + 'static>(&self, value: T) -> BoxFuture<'_, Result<T, ServiceError>> {
+        Box::pin(async move {
+            sleep(SECOND).await;
+            let mut refused = self.refused.lock().unwrap();
+            if *refused == 0 {
+                return Ok(value);
+            }
+            *refused -= 1;
+            let error = ServiceError::new("ask", "x", What::Busy, String::new());
+            Err(ServiceError { retry_after: Some(self.wait), ..error })
+        })
+    }
+}
+
+type Reply<'a, T> = BoxFuture<'a, Result<T, ServiceError>>;
+
+fn object() -> Object {
+    Object { bytes: Bytes::new(), version: None }
+}
+
+impl Service for Busy {
+    fn read<'a>(&'a self, _: &'a str, _: Range<u64>) -> Reply<'a, Object> {
+        self.reply(object())
+    }
+
+    fn read_whole<'a>(&'a self, _: &'a str, _: u64) -> Reply<'a, Object> {
+        self.reply(object())
+    }
+
+    fn write<'a>(&'a self, _: &'a str, _: Bytes, _: When) -> Reply<'a, Option<Version>> {
+        self.reply(None)
+    }
+
+    fn list<'a>(&'a self, _: &'a str) -> Reply<'a, Vec<Listed>> {
+        self.reply(Vec::new())
+    }
+
+    fn length<'a>(&'a self, _: &'a str) -> Reply<'a, Option<u64>> {
+        self.reply(None)
+    }
+
+    fn remove<'a>(&'a self, _: &'a str) -> Reply<'a, ()> {
+        self.reply(())
+    }
+
+    fn conditions(&self) -> Conditions {
+        Conditions { absent: true, unchanged: true }
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        Box::pin(sleep_until(self.stop))
+    }
+}
+
+fn client(refused: u32, wait: Duration, stop: Duration, policy: Policy) -> Client {
+    let stop = Instant::now() + stop;
+    let busy = Busy { refused: Mutex::new(refused), wait, stop };
+    Client::new(Arc::new(busy), policy, Arc::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_left_alone_for_as_long_as_it_asks_for() {
+    let began = Instant::now();
+    let client = client(2, SECOND * 40, SECOND * 1000, Policy::default());
+    client.list("").await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 1 + 40 + 1 + 40 + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_stops_does_not_wait_to_the_end_of_a_pause() {
+    let began = Instant::now();
+    let client = client(9, SECOND * 40, SECOND * 50, Policy::default());
+    let error = client.write("x", Bytes::new(), When::Always).await.unwrap_err();
+    assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_stops_does_not_wait_until_bytes_are_paid_for() {
+    let began = Instant::now();
+    let limits = (Some(10), Some(10));
+    let client = client(0, SECOND, SECOND * 50, Policy { limits, ..Policy::default() });
+    client.read("x", 0..1000).await.unwrap();
+    let error = client.read("x", 0..1000).await.unwrap_err();
+    assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
+}
