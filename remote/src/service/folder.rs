@@ -5,8 +5,10 @@
 //! them, and whose put-if-absent lets most of the racing writers win.
 
 use std::{
+    fs::Metadata,
     io::{self, Read, Seek, SeekFrom},
     ops::Range,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,7 +31,7 @@ const TEMPORARY: &str = "tmp";
 /// Bytes of a file that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What is locked while a file is compared and replaced.
+/// What is locked while a file is compared and replaced; it is there as long.
 const LOCK: &str = "tmp/lock";
 
 /// Objects as files in a folder.
@@ -147,13 +149,21 @@ impl Folder {
         Ok(version_of(bytes))
     }
 
-    /// Goes with the file that is returned, or with the process.
-    fn lock(&self) -> Result<std::fs::File, PathError> {
+    /// Waits until nobody else compares and replaces. What a process leaves that
+    /// dies is locked by nobody, and goes with the next one.
+    fn lock(&self) -> Result<Locked, PathError> {
         let path = self.root.join(LOCK);
-        let file = fs_err::File::create(&path).map_err(PathError::when("create", &path))?;
-        let file = file.into_parts().0;
-        file.lock().map_err(PathError::when("lock", &path))?;
-        Ok(file)
+        loop {
+            let file = fs_err::File::create(&path).map_err(PathError::when("create", &path))?;
+            let (file, path) = file.into_parts();
+            file.lock().map_err(PathError::when("lock", &path))?;
+            let ours = file.metadata().map_err(PathError::when("stat", &path))?;
+            // Whoever had it before has taken it away.
+            let is_it = |there: Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+            if fs_err::metadata(&path).is_ok_and(is_it) {
+                return Ok(Locked { path, _file: file });
+            }
+        }
     }
 
     fn list_now(&self, prefix: &str) -> Result<Vec<Listed>, Problem> {
@@ -271,6 +281,20 @@ fn version_of(bytes: &[u8]) -> Version {
 
 fn version_from(hash: blake3::Hash) -> Version {
     Version { etag: Some(hash.to_hex().to_string()), generation: None }
+}
+
+/// The lock of a folder, held.
+struct Locked {
+    path: PathBuf,
+    _file: std::fs::File,
+}
+
+impl Drop for Locked {
+    /// Takes the file away while it is locked: others who wait for it find out
+    /// that it is not the one that is there. One that stays is used again.
+    fn drop(&mut self) {
+        let _ = fs_err::remove_file(&self.path);
+    }
 }
 
 enum Problem {
