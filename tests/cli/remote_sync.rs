@@ -1,7 +1,10 @@
 //! `snap push`, `pull`, `clone` and `fetch`: one store, and another one, and a
 //! remote between them.
 
-use std::{process::Stdio, time::Instant};
+use std::{
+    process::{Output, Stdio},
+    time::Instant,
+};
 
 use serde_json::Value;
 use snap_nettest::{Kind, Proxy, S3Options, S3Server};
@@ -154,6 +157,61 @@ fn two_who_push_to_one_branch_lose_nothing() {
     let ran = env.snap_in(other, ["pull", "--force"]).succeeds();
     says(&ran, 0, &[", forced"]);
     assert_eq!(env.snap_in("work", ["log"]).stdout, env.snap_in("other", ["log"]).stdout);
+}
+
+/// Lets all push at once; what each said and how it ended, in their order.
+fn push_at_once<'a>(env: &TestEnv, dirs: &'a [String], own: bool) -> Vec<(&'a String, Output)> {
+    let start = |dir: &'a String| {
+        let mut command = env.command(dir);
+        command.args(["push", "-q", "origin"]);
+        command.arg(if own { format!("own/{dir}") } else { "main".to_owned() });
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        (dir, command.spawn().unwrap())
+    };
+    let running: Vec<_> = dirs.iter().map(start).collect();
+    let ended = running.into_iter().map(|(dir, child)| (dir, child.wait_with_output().unwrap()));
+    ended.collect()
+}
+
+#[test]
+fn of_two_and_of_eight_who_push_to_a_bucket_at_once_nobody_loses_anything() {
+    for count in [2, 8] {
+        let server = S3Server::start(S3Options::default());
+        let env = env_of(&server, &server.endpoint());
+        add_origin(&env, "work", "s3://bucket/p");
+        env.snap_in("work", ["push", "-q"]).succeeds();
+        let dirs: Vec<String> = (0..count).map(|number| format!("who{number}")).collect();
+        for dir in &dirs {
+            env.snap(["clone", "-q", "s3://bucket/p", dir]).succeeds();
+            commit(&env, dir, &format!("{dir}\n"));
+            env.snap_in(dir, ["branch", "-q", &format!("own/{dir}")]).succeeds();
+        }
+        // To one branch: one wins, the others are told.
+        let (won, lost): (Vec<_>, Vec<_>) = push_at_once(&env, &dirs, false)
+            .into_iter()
+            .partition(|(_, output)| output.status.success());
+        assert_eq!(won.len(), 1, "{won:?}");
+        for (dir, output) in &lost {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{dir}: {said}");
+            assert!(said.contains("has commits that are not here"), "{dir}: {said}");
+            assert!(said.contains("hint: `snap pull` first, or --force"), "{dir}: {said}");
+        }
+        // Each to a branch of its own: all of them win.
+        for (dir, output) in push_at_once(&env, &dirs, true) {
+            assert!(output.status.success(), "{dir}: {output:?}");
+        }
+        env.snap(["clone", "-q", "s3://bucket/p", "fresh"]).succeeds();
+        env.snap_in("fresh", ["verify", "--data"]).succeeds();
+        let log = |dir: &str, rev: &str| {
+            let listed = env.snap_in(dir, ["--json", "log", rev]).succeeds().json();
+            listed.into_iter().map(|commit| commit["id"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(log("fresh", "main"), log(won[0].0, "main"));
+        for dir in &dirs {
+            assert_eq!(log("fresh", &format!("origin/own/{dir}")), log(dir, "main"));
+        }
+    }
 }
 
 #[test]

@@ -6,10 +6,9 @@
 use std::path::Path;
 
 #[path = "../../fuzz/src/lib.rs"]
-#[allow(
+#[expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    missing_docs,
     unreachable_pub,
     reason = "a crate of its own"
 )]

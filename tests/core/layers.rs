@@ -53,6 +53,20 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
+/// Modules of remote, as the table that it opens with has them: each imports
+/// from those above it.
+fn remote_modules() -> Vec<String> {
+    let root = text_of("remote/src/lib.rs");
+    let named = root.lines().filter_map(|line| line.strip_prefix("//! | [`")?.split_once("`] |"));
+    named.map(|(module, _)| module.to_owned()).collect()
+}
+
+/// The text of a file, by its path in the repository.
+fn text_of(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    fs_err::read_to_string(root.join(name)).unwrap()
+}
+
 /// Text without comments, doc comments, string contents that could mislead,
 /// and without what is compiled for tests only.
 fn code(text: &str) -> String {
@@ -119,7 +133,19 @@ fn group_heads(group: &str) -> Vec<String> {
 }
 
 fn wrong_imports(name: &str, text: &str) -> Vec<String> {
-    let Some(inside) = name.strip_prefix("core/src/") else { return Vec::new() };
+    match name.strip_prefix("core/src/") {
+        Some(inside) => wrong_by(name, inside, text, &layer),
+        None => Vec::new(),
+    }
+}
+
+/// Imports that do not go downwards; `layer` says how high a module lies.
+fn wrong_by(
+    name: &str,
+    inside: &str,
+    text: &str,
+    layer: &dyn Fn(&str) -> Option<usize>,
+) -> Vec<String> {
     let own = inside.split(['/', '.']).next().unwrap_or_default();
     let Some(own_layer) = layer(own) else { return Vec::new() };
     let wrong =
@@ -147,13 +173,37 @@ fn core_imports_downwards_only() {
 
 #[test]
 fn every_module_of_core_has_a_layer() {
-    let root = fs_err::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs")).unwrap();
-    let modules: Vec<&str> =
-        root.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let modules = modules_in("core/src/lib.rs");
     assert!(modules.len() >= 9);
     for module in modules {
-        assert!(layer(module).is_some(), "`{module}` is in no layer");
+        assert!(layer(&module).is_some(), "`{module}` is in no layer");
     }
+}
+
+fn modules_in(root: &str) -> Vec<String> {
+    let text = text_of(root);
+    let module = |line: &str| Some(line.strip_prefix("pub mod ")?.strip_suffix(';')?.to_owned());
+    text.lines().filter_map(module).collect()
+}
+
+#[test]
+fn remote_imports_downwards_only() {
+    let order = remote_modules();
+    let layer = |module: &str| order.iter().position(|other| other == module);
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for Source { name, text } in sources("remote/src") {
+        let inside = name.strip_prefix("remote/src/").unwrap();
+        wrong.extend(wrong_by(&name, inside, &text, &layer));
+        count += imports(&text).len();
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(count > 30, "only {count} imports were found");
+    let mut listed = order.clone();
+    listed.sort();
+    assert_eq!(listed, modules_in("remote/src/lib.rs"), "each module is in the table, once");
+    let upwards =
+        wrong_by("x", "service/x.rs", "use crate::{ranges::Plan, location::Scheme};", &layer);
+    assert_eq!(upwards, ["x: `service` imports `ranges`"]);
 }
 
 #[test]
@@ -190,13 +240,10 @@ fn core_knows_nothing_of_the_outside() {
 #[test]
 fn every_file_says_what_it_is_for_and_is_short() {
     let mut wrong = Vec::new();
-    for folder in ["core/src", "cli/src", "tests", "benches"] {
+    for folder in ["core/src", "remote", "cli/src", "tests", "benches"] {
         for Source { name, text } in sources(folder) {
             if !text.lines().next().is_some_and(|line| line.starts_with("//! ") && line.len() > 8) {
-                // Unit tests are told about by the file that they belong to.
-                if !(name.ends_with("/tests.rs") && folder.ends_with("src")) {
-                    wrong.push(format!("{name} does not open with `//!`"));
-                }
+                wrong.push(format!("{name} does not open with `//!`"));
             }
             match text.lines().count() {
                 lines if lines > LINES => wrong.push(format!("{name} has {lines} lines")),

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How often each command is killed, unless it is said.
-const KILLS: u64 = 70;
+const KILLS: u64 = 50;
 
 /// So often a push begins at a place with nothing there.
 const FRESH_EVERY: u64 = 7;

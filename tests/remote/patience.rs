@@ -3,15 +3,18 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_remote::service::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
-    client::{Client, Policy},
+    Conditions, Listed, Object, Progress, Service, ServiceError, Upload, Version, What, When,
+    client::{Client, Policy, WHOLE_BYTES},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -24,6 +27,25 @@ struct Busy {
     refused: Mutex<u32>,
     wait: Duration,
     stop: Instant,
+    aborted: Arc<AtomicBool>,
+}
+
+/// An upload of which no part arrives.
+struct Stuck(Arc<AtomicBool>);
+
+impl Upload for Stuck {
+    fn part(&mut self, _: Bytes) -> Reply<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn finish(&mut self) -> Reply<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn abort(&mut self) -> Reply<'_, ()> {
+        self.0.store(true, Ordering::Relaxed);
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 impl Busy {
@@ -72,6 +94,10 @@ impl Service for Busy {
         self.reply(())
     }
 
+    fn upload(&self, _: &str) -> Option<Box<dyn Upload>> {
+        Some(Box::new(Stuck(Arc::clone(&self.aborted))))
+    }
+
     fn conditions(&self) -> Conditions {
         Conditions { absent: true, unchanged: true }
     }
@@ -83,7 +109,7 @@ impl Service for Busy {
 
 fn client(refused: u32, wait: Duration, stop: Duration, policy: Policy) -> Client {
     let stop = Instant::now() + stop;
-    let busy = Busy { refused: Mutex::new(refused), wait, stop };
+    let busy = Busy { refused: Mutex::new(refused), wait, stop, aborted: Arc::default() };
     Client::new(Arc::new(busy), policy, Arc::default())
 }
 
@@ -111,4 +137,18 @@ async fn whoever_stops_does_not_wait_until_bytes_are_paid_for() {
     client.read("x", 0..1000).await.unwrap();
     let error = client.read("x", 0..1000).await.unwrap_err();
     assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
+}
+
+#[tokio::test]
+async fn whoever_stops_does_not_wait_for_parts_and_has_them_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sparse");
+    let length = WHOLE_BYTES + 1;
+    fs_err::File::create(&path).unwrap().set_len(length).unwrap();
+    let (stop, aborted) = (Instant::now() + SECOND / 2, Arc::<AtomicBool>::default());
+    let busy = Busy { refused: Mutex::default(), wait: SECOND, stop, aborted: aborted.clone() };
+    let client = Client::new(Arc::new(busy), Policy::default(), Arc::default());
+    let written = client.write_file("x", (&path, length), &Progress::default()).await;
+    assert_eq!(written.unwrap_err().what, What::Stopped);
+    assert!(aborted.load(Ordering::Relaxed));
 }

@@ -1,3 +1,5 @@
+//! What the Tab key is offered, for lines and places of all kinds.
+
 use super::*;
 use crate::config::Settings;
 

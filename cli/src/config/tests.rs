@@ -1,3 +1,5 @@
+//! Each setting has its variable and its place in the documentation.
+
 use snap_core::repo::config::key::{KEYS, Kind, Scope};
 
 use super::variables::variable;

@@ -19,7 +19,7 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -51,6 +51,10 @@ const PART_ATTEMPTS: u32 = 4;
 /// Uploads in parts under way at once. Each holds a part while it waits for
 /// room for the next, so together they must leave room for one more.
 const UPLOADS: usize = 2;
+
+/// How long whoever wants nothing more waits until the parts that were sent are
+/// removed; what then stays is for the rules of the bucket to remove.
+const ABORT: Duration = Duration::from_secs(5);
 
 /// How requests are made.
 #[derive(Clone, Debug)]
@@ -280,10 +284,18 @@ impl Client {
             return Ok(());
         };
         let upload = Mutex::new(upload);
-        let result = self.write_parts((key, &upload), (path, length), progress).await;
-        if result.is_err() {
+        let result = tokio::select! {
+            biased;
+            () = self.service.stopped() => Err(self.stopped("write", key)),
+            result = self.write_parts((key, &upload), (path, length), progress) => result,
+        };
+        if let Err(error) = &result {
             let abort = || async { upload.lock().await.abort().await };
-            let _ = self.attempts("write", key, 0, abort).await;
+            let abort = self.attempts("write", key, 0, abort);
+            let _ = match error.what {
+                What::Stopped => timeout(ABORT, abort).await.is_ok_and(|done| done.is_ok()),
+                _ => abort.await.is_ok(),
+            };
         }
         result
     }
@@ -330,7 +342,7 @@ impl Client {
 
     fn check_going(&self, key: &str, progress: &Progress) -> Result<(), ServiceError> {
         match progress.is_stopped() {
-            true => Err(self.placed(ServiceError::new("write", key, What::Stopped, String::new()))),
+            true => Err(self.stopped("write", key)),
             false => Ok(()),
         }
     }
@@ -341,12 +353,15 @@ impl Client {
         (operation, key): (&'static str, &str),
         wait: impl Future<Output = ()>,
     ) -> Result<(), ServiceError> {
-        let stopped = || ServiceError::new(operation, key, What::Stopped, String::new());
         tokio::select! {
             biased;
             () = wait => Ok(()),
-            () = self.service.stopped() => Err(self.placed(stopped())),
+            () = self.service.stopped() => Err(self.stopped(operation, key)),
         }
+    }
+
+    fn stopped(&self, operation: &'static str, key: &str) -> ServiceError {
+        self.placed(ServiceError::new(operation, key, What::Stopped, String::new()))
     }
 
     fn placed(&self, error: ServiceError) -> ServiceError {

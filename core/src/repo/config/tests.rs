@@ -1,3 +1,5 @@
+//! Settings: read, layered, changed in place, and told what is wrong with them.
+
 use super::{
     edit::Edit,
     error::Origin,

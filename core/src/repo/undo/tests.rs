@@ -1,3 +1,5 @@
+//! Undo and redo, over random changes and over those that never happened.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
