@@ -1,9 +1,11 @@
 //! What every service keeps to, whatever is behind it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, io::Write as _, sync::Arc};
 
 use bytes::Bytes;
-use snap_nettest::{DavOptions, DavServer, S3Options, S3Server};
+use snap_nettest::{
+    DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server, SshServer,
+};
 use snap_remote::service::{
     Progress, Service, Version, What, When,
     client::{Client, PART_BYTES, WHOLE_BYTES},
@@ -151,6 +153,72 @@ fn a_bucket_keeps_to_the_contract() {
     let server = S3Server::start(S3Options::default());
     keeps_to_it(&bucket(&server.endpoint(), &server, &Arc::default()));
     assert_eq!(server.unfinished_uploads(), Vec::<String>::new());
+}
+
+/// The variable that says where, in the process that has an `ssh` of its own.
+const SFTP: &str = "SNAP_TEST_SFTP";
+
+/// `ssh` is found by the `PATH`, which a test cannot change for itself: so it
+/// runs once more, as another process.
+#[test]
+fn a_host_keeps_to_the_contract() {
+    if let Ok(location) = std::env::var(SFTP) {
+        let options = std::env::var("SNAP_TEST_SFTP_KEY").unwrap();
+        let options = BTreeMap::from([("key".to_owned(), options)]);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let service =
+            open(&location.parse().unwrap(), &options, &Secrets::default(), &Arc::default());
+        return keeps_to_it(&service.unwrap());
+    }
+    let Some(server) = SshServer::start() else {
+        assert!(std::env::var_os("CI").is_none(), "sshd is missing; .ci/run installs it");
+        // Past the harness, which would keep it to itself.
+        std::io::stderr().write_all(b"skipped: OpenSSH is not here\n").unwrap();
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let location = format!("sftp://{}{}/store", server.authority(), folder.path().display());
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "contract::a_host_keeps_to_the_contract"])
+        .env("PATH", server.path())
+        .env(SFTP, location)
+        .env("SNAP_TEST_SFTP_KEY", server.key())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let left = fs_err::read_dir(folder.path().join("store/tmp")).unwrap().count();
+    assert_eq!(left, 0, "what was written aside has its name, or is cleared away");
+}
+
+/// A server of files empties a file before the first byte comes. A ref that was
+/// cut would never move again, and a pack that was cut counts for its readers.
+#[test]
+fn of_a_write_that_is_cut_nothing_is_seen() {
+    let server = DavServer::start(DavOptions::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let open = || open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let service = open().unwrap();
+        let write =
+            |text: &'static str| service.write("refs/heads/main", text.into(), When::Always);
+        write("0123456789").await.unwrap();
+        let kind = Kind::Put;
+        proxy.add(Rule::new(Fault::CutRequest).kind(kind).times(1));
+        write("abcdefghij").await.unwrap_err();
+        let found = service.read("refs/heads/main", None).await.unwrap();
+        assert_eq!(found.bytes, "0123456789");
+        let file = server.folder().join("large");
+        fs_err::write(&file, [7; 100_000]).unwrap();
+        proxy.add(Rule::new(Fault::CutRequest).kind(kind).times(1));
+        service.write_file("objects/pack", &file, 100_000).await.unwrap_err();
+        assert_eq!(keys(&service, "objects/").await, Vec::<String>::new());
+        service.write_file("objects/pack", &file, 100_000).await.unwrap();
+        assert_eq!(service.length("objects/pack").await.unwrap(), Some(100_000));
+        assert_eq!(keys(&service, "tmp/").await, Vec::<String>::new());
+    });
 }
 
 #[test]

@@ -135,6 +135,14 @@ impl Service for Watched {
         Box::pin(self.network.stopped())
     }
 
+    fn at_once(&self) -> usize {
+        self.inner.at_once()
+    }
+
+    fn removed_at_once(&self) -> usize {
+        self.inner.removed_at_once()
+    }
+
     fn write_file<'a>(&'a self, key: &'a str, path: &'a Path, length: u64) -> Reply<'a, ()> {
         self.watch("write", key, self.inner.write_file(key, path, length))
     }

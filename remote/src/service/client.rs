@@ -120,7 +120,7 @@ impl AsRef<[u8]> for Held {
 impl Client {
     /// Asks `service`, counting retries in `traffic`.
     pub fn new(service: Arc<dyn Service>, policy: Policy, traffic: Arc<Traffic>) -> Self {
-        let gauge = Arc::new(Gauge::new(policy.requests));
+        let gauge = Arc::new(Gauge::new(policy.requests.min(service.at_once())));
         let (upload, download) = policy.limits;
         let (upload, download) = (Arc::new(Throttle::new(upload)), Throttle::new(download).into());
         Self {

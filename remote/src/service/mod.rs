@@ -134,11 +134,16 @@ pub trait Service: Debug + Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
-    /// Writes the first `length` bytes of a file as an object, in one request,
-    /// whatever is there.
+    /// How many requests it bears at a time, if that is known beforehand.
+    fn at_once(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Writes the first `length` bytes of a file as an object, whole or not at
+    /// all, whatever is there.
     ///
     /// # Errors
-    /// [`ServiceError`]; there may then be a part of it.
+    /// [`ServiceError`].
     fn write_file<'a>(
         &'a self,
         key: &'a str,

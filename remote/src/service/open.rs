@@ -100,9 +100,13 @@ impl Opener<'_> {
         &self,
         operator: Result<Operator, opendal::Error>,
     ) -> Result<Arc<dyn Service>, OpenError> {
+        Ok(Arc::new(self.bucket(operator)?))
+    }
+
+    fn bucket(&self, operator: Result<Operator, opendal::Error>) -> Result<Bucket, OpenError> {
         let transport = Transport::new(Arc::clone(self.traffic)).map_err(|why| self.setup(why))?;
         let operator = operator.map_err(|error| self.setup(error.message().to_owned()))?;
-        Ok(Arc::new(Bucket::over_http(operator, transport)))
+        Ok(Bucket::over_http(operator, transport))
     }
 
     fn setup(&self, why: String) -> OpenError {
@@ -202,7 +206,7 @@ impl Opener<'_> {
         if let Some(secret) = &self.secrets.secret {
             builder = builder.password(secret);
         }
-        self.http(Operator::new(builder))
+        Ok(Arc::new(self.bucket(Operator::new(builder))?.putting_aside()))
     }
 
     fn sftp(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
@@ -210,7 +214,7 @@ impl Opener<'_> {
             Some((user, host)) => (Some(user), host),
             None => (None, self.location.authority.as_str()),
         };
-        let mut builder = services::Sftp::default().endpoint(host).root(&self.root());
+        let mut builder = services::Sftp::default().endpoint(&ssh_host(host)).root(&self.root());
         if let Some(user) = user {
             builder = builder.user(user);
         }
@@ -222,7 +226,18 @@ impl Opener<'_> {
         }
         let operator = Operator::new(builder);
         let operator = operator.map_err(|error| self.setup(error.message().to_owned()))?;
-        Ok(Arc::new(Bucket::plain(operator, Arc::clone(self.traffic))))
+        Ok(Arc::new(Bucket::sftp(operator, Arc::clone(self.traffic))))
+    }
+}
+
+/// A host as `openssh` takes it: a port is seen only behind `ssh://`, and an
+/// address that has colons stands without its brackets.
+fn ssh_host(host: &str) -> String {
+    match host.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => {
+            format!("ssh://{}:{port}", host.trim_matches(['[', ']']))
+        }
+        _ => host.trim_matches(['[', ']']).to_owned(),
     }
 }
 
@@ -247,13 +262,27 @@ mod tests {
             ("azblob://container/x", &[("account", "name")]),
             ("webdav://127.0.0.1:1/x", &[("username", "ada")]),
             ("webdavs://host/x", &[]),
+            ("sftp://ada@host:2222/srv/x", &[("known-hosts", "add")]),
             ("file:///tmp/x", &[]),
             ("memory://x", &[]),
         ] {
             let service = opened(location, options).unwrap_or_else(|e| panic!("{location}: {e}"));
             let can = service.conditions();
-            let has_none = location.starts_with("webdav");
+            let has_none = location.starts_with("webdav") || location.starts_with("sftp");
             assert_eq!((can.absent, can.unchanged), (!has_none, !has_none), "{location}");
+        }
+    }
+
+    #[test]
+    fn ssh_is_given_a_port_only_where_there_is_one() {
+        for (host, given) in [
+            ("nas", "nas"),
+            ("nas:2222", "ssh://nas:2222"),
+            ("192.0.2.1:22", "ssh://192.0.2.1:22"),
+            ("[::1]", "::1"),
+            ("[::1]:2222", "ssh://::1:2222"),
+        ] {
+            assert_eq!(ssh_host(host), given);
         }
     }
 

@@ -1,4 +1,9 @@
 //! Services that OpenDAL reaches. Nothing outside of this module knows it.
+//!
+//! An object store writes an object whole or not at all. A server of files need
+//! not: over SFTP the final file is opened and emptied before the first byte
+//! goes, and a WebDAV server may do the same with a PUT. There whatever is
+//! written goes under a name aside first, and is renamed when it is complete.
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -8,6 +13,7 @@ use opendal::{
     Error, ErrorKind, Executor, Metadata, OperationContext, Operator, options,
     raw::{OpWrite, Service as _, oio, oio::Write},
 };
+use snap_core::disk::scratch::unique_name;
 
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When, too_long,
@@ -23,12 +29,34 @@ const PARTS_AT_ONCE: usize = 4;
 /// Bytes that are written at a time where an object goes out as a stream.
 const PIECE_BYTES: u64 = 1 << 20;
 
+/// Requests over SFTP that are under way at once. Each has a connection of its
+/// own, and a server refuses some when more than 10 log in together
+/// (`MaxStartups` of OpenSSH).
+const SFTP_AT_ONCE: usize = 8;
+
+/// What keys begin with whose objects count as soon as they are there, or are
+/// renamed: they are written in place.
+const IN_PLACE: [&str; 2] = ["claims/", ASIDE];
+
+/// What keys of objects begin with that are being written.
+const ASIDE: &str = "tmp/";
+
+/// How objects come to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Puts {
+    /// A write is all or nothing.
+    Whole,
+    /// A write may end half-way, a rename not.
+    Aside,
+}
+
 /// A service behind an operator.
 #[derive(Debug)]
 pub struct Bucket {
     operator: Operator,
     /// Requests are counted here when they are none of HTTP.
     traffic: Option<Arc<Traffic>>,
+    puts: Puts,
 }
 
 impl Bucket {
@@ -36,12 +64,18 @@ impl Bucket {
     pub fn over_http(operator: Operator, transport: Transport) -> Self {
         let context = OperationContext::new().with_http_transport(transport.into());
         let context = context.with_executor(Executor::with(Tasks));
-        Self { operator: operator.with_context(context), traffic: None }
+        Self { operator: operator.with_context(context), traffic: None, puts: Puts::Whole }
     }
 
-    /// A service of another kind, whose operations are counted in `traffic`.
-    pub fn plain(operator: Operator, traffic: Arc<Traffic>) -> Self {
-        Self { operator, traffic: Some(traffic) }
+    /// The same, of which a write may end half-way.
+    #[must_use]
+    pub fn putting_aside(self) -> Self {
+        Self { puts: Puts::Aside, ..self }
+    }
+
+    /// SFTP, whose operations are counted in `traffic`.
+    pub fn sftp(operator: Operator, traffic: Arc<Traffic>) -> Self {
+        Self { operator, traffic: Some(traffic), puts: Puts::Aside }
     }
 
     fn count(&self, kind: Kind, sent: usize, received: usize) {
@@ -67,6 +101,68 @@ impl Bucket {
 }
 
 impl Bucket {
+    /// Under which name an object is written that shall be at `key`, if that is
+    /// another one.
+    fn aside(&self, key: &str) -> Option<String> {
+        let in_place = IN_PLACE.iter().any(|start| key.starts_with(start));
+        (self.puts == Puts::Aside && !in_place).then(|| format!("{ASIDE}{}", unique_name("put")))
+    }
+
+    /// Gives what was written aside its name, in place of whatever has it, or
+    /// clears away what was not.
+    async fn settle(
+        &self,
+        (aside, key): (&str, &str),
+        length: u64,
+        written: Result<(), ServiceError>,
+    ) -> Result<(), ServiceError> {
+        let result = match written {
+            Ok(()) => self.rename(aside, key).await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = result else { return Ok(()) };
+        let _ = self.remove(aside).await;
+        // Not every server replaces. What is named by its hash need not be.
+        let is_named = key.starts_with("objects/") || key.starts_with("index/");
+        match is_named && self.length(key).await.is_ok_and(|found| found == Some(length)) {
+            true => Ok(()),
+            false => Err(error),
+        }
+    }
+
+    async fn rename(&self, aside: &str, key: &str) -> Result<(), ServiceError> {
+        self.count(Kind::Post, 0, 0);
+        let (result, reply) = Reply::of(self.operator.rename(aside, key)).await;
+        result.map_err(|error| told("write", key, &error, reply))
+    }
+
+    async fn write_now(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        options: options::WriteOptions,
+    ) -> Result<Option<Version>, ServiceError> {
+        self.count(Kind::Put, bytes.len(), 0);
+        let write = self.operator.write_options(key, bytes, options);
+        let (result, reply) = Reply::of(write).await;
+        let metadata = result.map_err(|error| told("write", key, &error, reply))?;
+        Ok(version_of(&metadata))
+    }
+
+    async fn write_file_now(
+        &self,
+        key: &str,
+        path: &Path,
+        length: u64,
+    ) -> Result<(), ServiceError> {
+        if self.traffic.is_some() {
+            return self.stream_file(key, path, length).await;
+        }
+        let write = with_file((path.to_owned(), length), self.operator.write(key, Bytes::new()));
+        let (result, reply) = Reply::of(write).await;
+        result.map(drop).map_err(|error| told("write", key, &error, reply))
+    }
+
     /// Writes a file piece by piece to a service that takes it so.
     async fn stream_file(&self, key: &str, path: &Path, length: u64) -> Result<(), ServiceError> {
         self.count(Kind::Put, length as usize, 0);
@@ -190,11 +286,13 @@ impl Service for Bucket {
                 When::Absent => options.if_not_exists = true,
                 When::Unchanged(version) => options.if_not_changed = Some(metadata_of(&version)),
             }
-            self.count(Kind::Put, bytes.len(), 0);
-            let write = self.operator.write_options(key, bytes, options);
-            let (result, reply) = Reply::of(write).await;
-            let metadata = result.map_err(|error| told("write", key, &error, reply))?;
-            Ok(version_of(&metadata))
+            let Some(aside) = self.aside(key) else {
+                return self.write_now(key, bytes, options).await;
+            };
+            let length = bytes.len() as u64;
+            let written = self.write_now(&aside, bytes, options).await;
+            let written = written.map(drop).map_err(|error| of_key(error, key));
+            self.settle((&aside, key), length, written).await.map(|()| None)
         })
     }
 
@@ -246,14 +344,12 @@ impl Service for Bucket {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
-            if self.traffic.is_some() {
-                return self.stream_file(key, path, length).await;
-            }
-            self.count(Kind::Put, length as usize, 0);
-            let write =
-                with_file((path.to_owned(), length), self.operator.write(key, Bytes::new()));
-            let (result, reply) = Reply::of(write).await;
-            result.map(drop).map_err(|error| told("write", key, &error, reply))
+            let Some(aside) = self.aside(key) else {
+                return self.write_file_now(key, path, length).await;
+            };
+            let written = self.write_file_now(&aside, path, length).await;
+            let written = written.map_err(|error| of_key(error, key));
+            self.settle((&aside, key), length, written).await
         })
     }
 
@@ -297,11 +393,24 @@ impl Service for Bucket {
         })
     }
 
+    fn at_once(&self) -> usize {
+        if self.traffic.is_some() { SFTP_AT_ONCE } else { usize::MAX }
+    }
+
     fn conditions(&self) -> Conditions {
+        // What OpenDAL has for SFTP makes an empty file, and then writes it.
+        if self.puts == Puts::Aside {
+            return Conditions { absent: false, unchanged: false };
+        }
         let can = self.operator.info().capability();
         let unchanged = can.write_with_if_match || can.write_with_if_version_match;
         Conditions { absent: can.write_with_if_not_exists, unchanged }
     }
+}
+
+/// The same error, of the object that was meant.
+fn of_key(error: ServiceError, key: &str) -> ServiceError {
+    ServiceError { key: key.to_owned(), ..error }
 }
 
 fn version_of(metadata: &Metadata) -> Option<Version> {

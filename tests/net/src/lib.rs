@@ -1,4 +1,4 @@
-//! Real HTTP services inside a test or a benchmark, on 127.0.0.1.
+//! Real services inside a test or a benchmark, on 127.0.0.1.
 //!
 //! Each service runs on a port of its own, in threads and a runtime of its
 //! own, from `start` until it is dropped. So it serves child processes as well
@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`S3Server`] | S3 with real signatures, in memory, its conditional writes atomic |
 //! | [`DavServer`] | WebDAV over a folder |
+//! | [`SshServer`] | SFTP over the files of this machine, where OpenSSH is installed |
 //! | [`Proxy`] | in front of any of them: counts requests, adds latency, does harm |
 //!
 //! A client is given the proxy's endpoint instead of the server's. The proxy
@@ -35,7 +36,9 @@ mod dav;
 mod proxy;
 mod s3;
 mod serve;
+mod ssh;
 
 pub use dav::{DavOptions, DavServer};
 pub use proxy::{Counts, Fault, Kind, Proxy, Rule, Seen};
 pub use s3::{Denied, S3Options, S3Server};
+pub use ssh::SshServer;

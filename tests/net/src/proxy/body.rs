@@ -195,13 +195,22 @@ pub(super) struct Half {
     announced: u64,
     /// Called once the half is on its way.
     then: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// Whether an error follows, or nothing ever.
+    fails: bool,
 }
 
 impl Half {
     pub(super) fn body(bytes: &Bytes, then: impl FnOnce() + Send + Sync + 'static) -> AnyBody {
         let half = bytes.slice(..bytes.len() / 2);
         let announced = bytes.len() as u64;
-        Self { half: Some(half), announced, then: Some(Box::new(then)) }.boxed()
+        Self { half: Some(half), announced, then: Some(Box::new(then)), fails: false }.boxed()
+    }
+
+    /// The same, which then fails.
+    pub(super) fn cut(bytes: &Bytes) -> AnyBody {
+        let half = bytes.slice(..bytes.len() / 2);
+        let announced = bytes.len() as u64;
+        Self { half: Some(half), announced, then: Some(Box::new(|| {})), fails: true }.boxed()
     }
 }
 
@@ -221,6 +230,8 @@ impl Body for Half {
             // What was handed over before is flushed when this is pending.
             then();
             cx.waker().wake_by_ref();
+        } else if this.fails {
+            return Poll::Ready(Some(Err("the line was cut".into())));
         }
         Poll::Pending
     }

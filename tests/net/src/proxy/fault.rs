@@ -36,6 +36,9 @@ pub enum Fault {
     FlipReply,
     /// A bit in the middle of the request's body is flipped on its way.
     FlipRequest,
+    /// Half of the request's body is forwarded; then the connection to the
+    /// service is closed, and that to the client reset.
+    CutRequest,
 }
 
 impl Fault {

@@ -145,6 +145,12 @@ impl Connection {
                 }
                 None => self.cut_now(End::Close).await,
             },
+            Some(Fault::CutRequest) => {
+                if let Some((head, bytes)) = gather_request(request).await {
+                    self.forward(Request::from_parts(head, Half::cut(&bytes))).await;
+                }
+                self.cut_now(End::Reset).await
+            }
             Some(
                 fault @ (Fault::LoseReply | Fault::Truncate | Fault::StallBody | Fault::FlipReply),
             ) => self.harm_reply(request, &fault).await,

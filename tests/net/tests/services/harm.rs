@@ -51,6 +51,19 @@ fn raw(proxy: &Proxy, path: &str) -> (Vec<u8>, Option<ErrorKind>) {
 }
 
 #[tokio::test]
+async fn half_of_a_request_arrives_when_it_is_cut() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::new(Fault::CutRequest).times(1));
+    let put = |bytes: Vec<u8>| setup.client.put(&setup.url).body(bytes).send();
+    put(vec![1; CONTENT_BYTES]).await.unwrap_err();
+    // A server of files, which has emptied the one that was there.
+    let left = setup.file("file").unwrap();
+    assert!(left.len() < CONTENT_BYTES, "{}", left.len());
+    put(vec![2; CONTENT_BYTES]).await.unwrap();
+    assert_eq!(setup.file("file").unwrap(), [2; CONTENT_BYTES]);
+}
+
+#[tokio::test]
 async fn a_reset_comes_before_anything_is_forwarded() {
     let setup = Setup::new().await;
     setup.proxy.add(Rule::new(Fault::Reset));
