@@ -15,6 +15,11 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 /// Longest location: nobody types more, and it stands in errors.
 const LOCATION_BYTES: usize = 2048;
 
+/// Option of services that declare conditions to which not all who speak their
+/// protocol keep.
+const CONDITIONAL_WRITES: (&str, &str) =
+    ("conditional-writes", "false: the service does not keep to conditions, so claim refs");
+
 /// A service, by the first part of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
@@ -64,13 +69,20 @@ impl Scheme {
                 ("path-style", "true: the bucket in the path, false: in the host name"),
                 ("storage-class", "storage class of what is written"),
                 ("anonymous", "true: do not sign"),
+                CONDITIONAL_WRITES,
+                ("checksums", "false: send no CRC32C along with what is written"),
             ],
             Self::Gcs => &[
                 ("endpoint", "URL of the service"),
                 ("credential-path", "file with the key of a service account"),
                 ("anonymous", "true: do not sign"),
+                CONDITIONAL_WRITES,
             ],
-            Self::Azblob => &[("account", "storage account"), ("endpoint", "URL of the service")],
+            Self::Azblob => &[
+                ("account", "storage account"),
+                ("endpoint", "URL of the service"),
+                CONDITIONAL_WRITES,
+            ],
             Self::Webdav | Self::Webdavs => &[("username", "who asks")],
             Self::Sftp => &[
                 ("key", "private key, a file"),
@@ -128,6 +140,15 @@ pub enum LocationError {
     Secret {
         /// Which.
         option: String,
+    },
+    /// The URL of a service that has more than a scheme, a host and a path in
+    /// it: a name and a password, or a signature.
+    #[error("`{option}` has {what} in it, for everybody to read")]
+    Revealing {
+        /// Which option.
+        option: String,
+        /// What is in it.
+        what: &'static str,
     },
 }
 
@@ -208,9 +229,10 @@ impl Location {
     /// Checks options that go with it.
     ///
     /// # Errors
-    /// [`LocationError::Option`], [`LocationError::Secret`].
+    /// [`LocationError::Option`], [`LocationError::Secret`],
+    /// [`LocationError::Revealing`].
     pub fn check(&self, options: &BTreeMap<String, String>) -> Result<(), LocationError> {
-        for option in options.keys() {
+        for (option, value) in options {
             let words = option.to_ascii_lowercase();
             let is_path = words.ends_with("-path");
             let is_secret = ["secret", "password", "token", "access-key", "account-key", "sas"];
@@ -221,9 +243,23 @@ impl Location {
                 let scheme = self.scheme.name();
                 return Err(LocationError::Option { scheme, option: option.clone() });
             }
+            let revealed = if option == "endpoint" { revealed(value) } else { None };
+            if let Some(what) = revealed {
+                return Err(LocationError::Revealing { option: option.clone(), what });
+            }
         }
         Ok(())
     }
+}
+
+/// What the URL of a service has in it that may be a secret.
+fn revealed(url: &str) -> Option<&'static str> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    if rest.contains(['?', '#']) {
+        return Some("a query");
+    }
+    // Also in the path: a password may have a slash.
+    rest.contains('@').then_some("a user or a password")
 }
 
 /// Whether what follows the host is a port, or nothing.
@@ -294,6 +330,15 @@ mod tests {
         assert_eq!(check("s3://b", "endpoint"), Ok(()));
         assert_eq!(check("gs://b", "credential-path"), Ok(()));
         assert!(matches!(check("s3://b", "endpoints"), Err(LocationError::Option { .. })));
+        let endpoint = |url: &str| {
+            parsed("s3://b").unwrap().check(&[("endpoint".to_owned(), url.to_owned())].into())
+        };
+        assert_eq!(endpoint("https://minio.example:9000/base"), Ok(()));
+        for url in ["https://ada:geheim@h", "ada:ge/heim@h", "https://h/?sig=geheim", "h#geheim"] {
+            let error = endpoint(url).unwrap_err();
+            assert!(matches!(error, LocationError::Revealing { .. }), "{url}");
+            assert!(!error.to_string().contains("heim"), "{error}");
+        }
         for secret in ["secret-access-key", "access-key-id", "password", "Token"] {
             assert!(matches!(check("s3://b", secret), Err(LocationError::Secret { .. })));
         }

@@ -1,6 +1,8 @@
 //! `snap remote`: names for places elsewhere, and trying what can be done there.
 
-use snap_nettest::{DavOptions, DavServer, Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_nettest::{
+    Conditions, DavOptions, DavServer, Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server, Seen,
+};
 
 use crate::env::{Ran, TestEnv};
 
@@ -236,4 +238,28 @@ fn a_share_without_conditions_will_do() {
     let url = format!("{}/snap", server.endpoint().replacen("http", "webdav", 1));
     let ran = env.snap_in("work", ["remote", "check", &url]).succeeds();
     assert!(ran.stdout.contains("if absent       no, and not needed: refs are claimed"));
+}
+
+#[test]
+fn a_service_that_keeps_to_no_conditions_can_be_used_with_claims() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env_of(&server, &proxy.endpoint());
+    env.snap_in("work", ["remote", "add", "origin", "s3://bucket/x"]).succeeds();
+    let hint = "conditional-writes";
+    server.set_conditions(Conditions::Ignored);
+    let ran = env.snap_in("work", ["remote", "check"]);
+    says(&ran, 1, &["if absent, if unchanged does not work", hint]);
+    server.set_conditions(Conditions::Refused);
+    says(&env.snap_in("work", ["remote", "check"]), 1, &["write on a condition", hint]);
+    let ran = env.snap_in("work", ["push"]);
+    says(&ran, 1, &["the service cannot do that: write on a condition", hint]);
+    env.snap_in("work", ["config", "set", "remote.origin.conditional-writes", "false"]).succeeds();
+    let ran = env.snap_in("work", ["remote", "check"]).succeeds();
+    assert!(ran.stdout.contains("if absent       no, and not needed: refs are claimed"));
+    proxy.take_counts();
+    env.snap_in("work", ["push"]).succeeds();
+    let claimed = |seen: &Seen| seen.kind == Kind::Put && seen.path.contains("claims/heads/main/");
+    assert_eq!(proxy.requests().iter().filter(|seen| claimed(seen)).count(), 1);
+    assert!(!server.keys().iter().any(|key| key.contains("claims/")), "{:?}", server.keys());
 }

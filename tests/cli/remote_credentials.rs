@@ -116,3 +116,18 @@ fn a_share_asks_for_name_and_password() {
     assert_eq!(env.read("other/notes.txt"), "first\n");
     env.snap_in("other", ["pull"]).succeeds();
 }
+
+#[test]
+fn a_secret_without_a_name_is_refused_and_no_other_account_used() {
+    let server = server();
+    let mut env = env_with(&server);
+    env.set("AWS_ACCESS_KEY_ID", "ada");
+    env.set("AWS_SECRET_ACCESS_KEY", SECRET);
+    env.set("SNAP_REMOTE_SECRET", "another");
+    let ran = env.snap_in("work", ["push"]);
+    says(&ran, 2, &["there is a secret for s3://bucket/p, but not the name", "SNAP_REMOTE_USER"]);
+    assert_eq!(server.keys(), [""; 0]);
+    env.set("SNAP_REMOTE_SECRET", SECRET);
+    env.set("SNAP_REMOTE_USER", "ada");
+    env.snap_in("work", ["push"]).succeeds();
+}

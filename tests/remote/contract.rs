@@ -208,7 +208,7 @@ fn of_a_write_that_is_cut_nothing_is_seen() {
         let kind = Kind::Put;
         proxy.add(Rule::new(Fault::CutRequest).kind(kind).times(1));
         write("abcdefghij").await.unwrap_err();
-        let found = service.read("refs/heads/main", None).await.unwrap();
+        let found = service.read_whole("refs/heads/main", 1024).await.unwrap();
         assert_eq!(found.bytes, "0123456789");
         let file = server.folder().join("large");
         fs_err::write(&file, [7; 100_000]).unwrap();

@@ -203,6 +203,7 @@ pub(crate) fn keyed_bucket(
         .access_key_id(access)
         .secret_access_key(secret)
         .root("/some/prefix")
+        .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
     Arc::new(Bucket::over_http(Operator::new(builder).unwrap(), transport))

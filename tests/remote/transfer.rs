@@ -189,6 +189,7 @@ pub(super) fn bucket(
         .access_key_id(server.access_key())
         .secret_access_key(server.secret_key())
         .root("/some/prefix")
+        .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
     Arc::new(Bucket::over_http(Operator::new(builder).unwrap(), transport))

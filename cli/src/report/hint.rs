@@ -103,6 +103,10 @@ fn of_cli(error: &CliError) -> Option<String> {
             return Some(format!("`snap remote remove {name}` takes it away; its files stay"));
         }
         CliError::NoBranch => "`snap branch` lists the branches",
+        CliError::Unfit { what, .. } if what.contains("if ") => {
+            "`--option conditional-writes=false` (`remote.NAME.conditional-writes`) does without: \
+             whoever pushes there must say so"
+        }
         CliError::Unfit { .. } => {
             "give the keys those rights; `pull`, `clone` and `ls` need to list and read only"
         }

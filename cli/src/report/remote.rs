@@ -99,7 +99,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
         }
         What::Full => "make room there; what has arrived is not sent again",
         What::Busy | What::Temporary => "run it again later; what has arrived is not sent again",
-        What::Unsupported => "`snap remote check` tells what the service can do",
+        What::Unsupported => {
+            "`snap remote check` tells what the service can do; where it does not write on a \
+             condition, the option `conditional-writes` = false does without"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
@@ -107,6 +110,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
 
 fn of_open(error: &OpenError) -> Option<String> {
     match error {
+        OpenError::Half { .. } => Some(
+            "SNAP_REMOTE_USER says it, or `name = …` in the file or what the command prints"
+                .to_owned(),
+        ),
         OpenError::Setup { location, why } if location.starts_with("s3://") => {
             let region = why.to_ascii_lowercase().contains("region");
             region.then(|| "AWS_REGION says it, or `--option region=…`".to_owned())
@@ -132,8 +139,10 @@ fn of_location(error: &LocationError) -> Option<String> {
                 names => format!("they have {}", names.join(", ")),
             })
         }
-        LocationError::Secret { .. } | LocationError::Form { .. } => {
-            let is_secret = matches!(error, LocationError::Secret { .. })
+        LocationError::Secret { .. }
+        | LocationError::Revealing { .. }
+        | LocationError::Form { .. } => {
+            let is_secret = !matches!(error, LocationError::Form { .. })
                 || error.to_string().contains("password");
             is_secret.then(|| {
                 "SNAP_REMOTE_USER and SNAP_REMOTE_SECRET say them, or a file or command: \

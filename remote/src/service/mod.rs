@@ -11,6 +11,7 @@ mod gauge;
 pub mod memory;
 pub mod open;
 pub mod opendal;
+mod refusal;
 mod throttle;
 pub mod traffic;
 pub mod transport;

@@ -45,6 +45,12 @@ pub enum OpenError {
         /// What is wrong.
         why: String,
     },
+    /// A secret key without the name that it belongs to.
+    #[error("there is a secret for {location}, but not the name of its key")]
+    Half {
+        /// Which location.
+        location: String,
+    },
     /// The service cannot be set up.
     #[error("cannot use {location}: {why}")]
     Setup {
@@ -99,8 +105,13 @@ impl Opener<'_> {
     fn http(
         &self,
         operator: Result<Operator, opendal::Error>,
+        options: &Get<'_>,
     ) -> Result<Arc<dyn Service>, OpenError> {
-        Ok(Arc::new(self.bucket(operator)?))
+        let bucket = self.bucket(operator)?;
+        Ok(match self.flag("conditional-writes", options)? {
+            Some(false) => Arc::new(bucket.without_conditions()),
+            _ => Arc::new(bucket),
+        })
     }
 
     fn bucket(&self, operator: Result<Operator, opendal::Error>) -> Result<Bucket, OpenError> {
@@ -149,13 +160,21 @@ impl Opener<'_> {
         if self.flag("anonymous", options)?.unwrap_or(false) {
             builder = builder.skip_signature();
         }
-        if let (Some(name), Some(secret)) = (&self.secrets.name, &self.secrets.secret) {
-            builder = builder.access_key_id(name).secret_access_key(secret);
-            if let Some(session) = &self.secrets.session {
-                builder = builder.session_token(session);
-            }
+        if self.flag("checksums", options)?.unwrap_or(true) {
+            builder = builder.checksum_algorithm("crc32c");
         }
-        self.http(Operator::new(builder))
+        builder = match (&self.secrets.name, &self.secrets.secret) {
+            (Some(name), Some(secret)) => builder.access_key_id(name).secret_access_key(secret),
+            // Whatever else is found would be another account's.
+            (None, Some(_)) => {
+                return Err(OpenError::Half { location: self.location.to_string() });
+            }
+            (_, None) => builder,
+        };
+        if let (Some(session), Some(_)) = (&self.secrets.session, &self.secrets.secret) {
+            builder = builder.session_token(session);
+        }
+        self.http(Operator::new(builder), options)
     }
 
     fn gcs(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
@@ -173,7 +192,7 @@ impl Opener<'_> {
         if self.flag("anonymous", options)?.unwrap_or(false) {
             builder = builder.skip_signature();
         }
-        self.http(Operator::new(builder))
+        self.http(Operator::new(builder), options)
     }
 
     fn azblob(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
@@ -192,7 +211,7 @@ impl Opener<'_> {
         if let Some(key) = &self.secrets.secret {
             builder = builder.account_key(key);
         }
-        self.http(Operator::new(builder))
+        self.http(Operator::new(builder), options)
     }
 
     fn webdav(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
@@ -263,12 +282,17 @@ mod tests {
             ("webdav://127.0.0.1:1/x", &[("username", "ada")]),
             ("webdavs://host/x", &[]),
             ("sftp://ada@host:2222/srv/x", &[("known-hosts", "add")]),
+            ("s3://b", &[("conditional-writes", "false"), ("region", "x"), ("checksums", "false")]),
+            ("gs://b", &[("conditional-writes", "false"), ("anonymous", "true")]),
+            ("azblob://b", &[("conditional-writes", "false"), ("account", "name")]),
             ("file:///tmp/x", &[]),
             ("memory://x", &[]),
         ] {
             let service = opened(location, options).unwrap_or_else(|e| panic!("{location}: {e}"));
             let can = service.conditions();
-            let has_none = location.starts_with("webdav") || location.starts_with("sftp");
+            let has_none = location.starts_with("webdav")
+                || location.starts_with("sftp")
+                || options.contains(&("conditional-writes", "false"));
             assert_eq!((can.absent, can.unchanged), (!has_none, !has_none), "{location}");
         }
     }
@@ -292,6 +316,10 @@ mod tests {
         assert!(error.to_string().contains("`maybe` is neither true nor false"), "{error}");
         let error = opened("s3://b", &[("secret", "x")]).unwrap_err();
         assert!(matches!(error, OpenError::Location(LocationError::Secret { .. })));
+        let half = Secrets { secret: Some("geheim".into()), ..Secrets::default() };
+        let region = [("region".to_owned(), "x".to_owned())].into();
+        let error = open(&"s3://b".parse().unwrap(), &region, &half, &Arc::default()).unwrap_err();
+        assert!(matches!(error, OpenError::Half { .. }), "{error}");
         let secrets = Secrets { secret: Some("geheim".into()), ..Secrets::default() };
         assert!(!format!("{secrets:?}").contains("geheim"));
     }

@@ -16,7 +16,9 @@ use opendal::{
 use snap_core::disk::scratch::unique_name;
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When, too_long,
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
+    refusal::told,
+    too_long,
     traffic::{Kind, Traffic},
     transport::{Reply, Tasks, Transport, at_most, with_file},
     unread,
@@ -57,6 +59,8 @@ pub struct Bucket {
     /// Requests are counted here when they are none of HTTP.
     traffic: Option<Arc<Traffic>>,
     puts: Puts,
+    /// Whether conditions are kept to, as far as the operator knows any.
+    keeps_conditions: bool,
 }
 
 impl Bucket {
@@ -64,7 +68,8 @@ impl Bucket {
     pub fn over_http(operator: Operator, transport: Transport) -> Self {
         let context = OperationContext::new().with_http_transport(transport.into());
         let context = context.with_executor(Executor::with(Tasks));
-        Self { operator: operator.with_context(context), traffic: None, puts: Puts::Whole }
+        let operator = operator.with_context(context);
+        Self { operator, traffic: None, puts: Puts::Whole, keeps_conditions: true }
     }
 
     /// The same, of which a write may end half-way.
@@ -73,9 +78,16 @@ impl Bucket {
         Self { puts: Puts::Aside, ..self }
     }
 
+    /// The same, which keeps to no conditions, whatever the operator says.
+    #[must_use]
+    pub fn without_conditions(self) -> Self {
+        Self { keeps_conditions: false, ..self }
+    }
+
     /// SFTP, whose operations are counted in `traffic`.
     pub fn sftp(operator: Operator, traffic: Arc<Traffic>) -> Self {
-        Self { operator, traffic: Some(traffic), puts: Puts::Aside }
+        // What OpenDAL has for it makes an empty file, and then writes that.
+        Self { operator, traffic: Some(traffic), puts: Puts::Aside, keeps_conditions: false }
     }
 
     fn count(&self, kind: Kind, sent: usize, received: usize) {
@@ -281,13 +293,15 @@ impl Service for Bucket {
     ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
         Box::pin(async move {
             let mut options = options::WriteOptions::default();
+            let is_conditional = when != When::Always;
             match when {
                 When::Always => {}
                 When::Absent => options.if_not_exists = true,
                 When::Unchanged(version) => options.if_not_changed = Some(metadata_of(&version)),
             }
             let Some(aside) = self.aside(key) else {
-                return self.write_now(key, bytes, options).await;
+                let written = self.write_now(key, bytes, options).await;
+                return written.map_err(|error| unconditional(error, is_conditional));
             };
             let length = bytes.len() as u64;
             let written = self.write_now(&aside, bytes, options).await;
@@ -398,14 +412,21 @@ impl Service for Bucket {
     }
 
     fn conditions(&self) -> Conditions {
-        // What OpenDAL has for SFTP makes an empty file, and then writes it.
-        if self.puts == Puts::Aside {
+        if !self.keeps_conditions {
             return Conditions { absent: false, unchanged: false };
         }
         let can = self.operator.info().capability();
         let unchanged = can.write_with_if_match || can.write_with_if_version_match;
         Conditions { absent: can.write_with_if_not_exists, unchanged }
     }
+}
+
+/// The same error; of a write on a condition, that this is what cannot be done.
+fn unconditional(error: ServiceError, is_conditional: bool) -> ServiceError {
+    if !is_conditional || error.what != What::Unsupported {
+        return error;
+    }
+    ServiceError { message: "write on a condition".to_owned(), ..error }
 }
 
 /// The same error, of the object that was meant.
@@ -429,82 +450,4 @@ fn metadata_of(version: &Version) -> Metadata {
         builder.version(generation.as_str());
     }
     builder.build()
-}
-
-/// Codes with which S3 and those like it refuse, and what they mean.
-const CODES: [(&str, What); 13] = [
-    ("RequestTimeTooSkewed", What::Clock),
-    ("ExpiredToken", What::Expired),
-    ("TokenRefreshRequired", What::Expired),
-    ("InvalidAccessKeyId", What::Unauthenticated),
-    ("NotSignedUp", What::Unauthenticated),
-    ("SignatureDoesNotMatch", What::Unauthenticated),
-    ("InvalidToken", What::Unauthenticated),
-    ("AuthorizationHeaderMalformed", What::Unauthenticated),
-    ("NoSuchBucket", What::NoBucket),
-    ("QuotaExceeded", What::Full),
-    ("InsufficientStorage", What::Full),
-    ("SlowDown", What::Busy),
-    ("AccessDenied", What::Denied),
-];
-
-fn told(operation: &'static str, key: &str, error: &Error, reply: Reply) -> ServiceError {
-    if let Some(most) = reply.longer_than {
-        return ServiceError { operation, ..too_long(key, most) };
-    }
-    let text = error.to_string();
-    let code = CODES.iter().find(|(code, _)| text.contains(code)).map(|(_, what)| *what);
-    let by_status = match reply.status {
-        Some(401) => Some(What::Unauthenticated),
-        Some(413 | 507) => Some(What::Full),
-        Some(429 | 503) => Some(What::Busy),
-        Some(500 | 502 | 504 | 408) => Some(What::Temporary),
-        None if is_unconnected(error) => Some(What::Unreachable),
-        None if reply.asked => Some(What::Temporary),
-        _ => None,
-    };
-    let by_kind = || match error.kind() {
-        ErrorKind::NotFound => What::NotFound,
-        ErrorKind::ConditionNotMatch | ErrorKind::AlreadyExists => What::Conflict,
-        ErrorKind::PermissionDenied => What::Denied,
-        ErrorKind::RateLimited => What::Busy,
-        ErrorKind::RangeNotSatisfied => What::Short,
-        // A whole answer, of a range that reaches beyond the end.
-        ErrorKind::Unexpected if !error.is_temporary() && text.contains("too little data") => {
-            What::Short
-        }
-        ErrorKind::Unsupported => What::Unsupported,
-        _ if error.is_temporary() => What::Temporary,
-        _ => What::Other,
-    };
-    let what = code.or(by_status).unwrap_or_else(by_kind);
-    // Where a code says it all, the text may name keys.
-    let message = match code {
-        Some(_) => String::new(),
-        None => plain(error),
-    };
-    ServiceError {
-        retry_after: reply.retry_after,
-        ..ServiceError::new(operation, key, what, message)
-    }
-}
-
-/// What OpenDAL says, without the parts for developers, and the first cause.
-fn plain(error: &Error) -> String {
-    let mut text = error.message().to_owned();
-    let mut cause = std::error::Error::source(error);
-    while let Some(deeper) = cause.and_then(std::error::Error::source) {
-        cause = Some(deeper);
-    }
-    if let Some(cause) = cause {
-        text = format!("{text}: {cause}");
-    }
-    text.trim().chars().filter(|char| !char.is_control()).take(300).collect()
-}
-
-/// Whether no connection came about.
-fn is_unconnected(error: &Error) -> bool {
-    let cause = std::error::Error::source(error);
-    let cause = cause.and_then(|cause| cause.downcast_ref::<reqwest::Error>());
-    cause.is_some_and(reqwest::Error::is_connect)
 }

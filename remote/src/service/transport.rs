@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use opendal::{
     Buffer, Error, ErrorKind, Execute, HttpBody, HttpTransport, HttpTransporter,
     raw::{BoxedStaticFuture, Timestamp},
@@ -18,6 +18,7 @@ use opendal_http_transport_reqwest::ReqwestTransport;
 use snap_core::base::{limits, time::Time};
 
 use super::{
+    refusal::is_garbled,
     traffic::{Kind, Traffic},
     upload::read_part,
 };
@@ -145,6 +146,20 @@ impl Transport {
     }
 }
 
+/// The same refusal; one of what arrived damaged as an error of the server's,
+/// which OpenDAL takes for one that passes: else it gives up the whole upload of
+/// which this was a part.
+async fn doubted(response: Response<HttpBody>) -> opendal::Result<Response<HttpBody>> {
+    let (mut head, mut body) = response.into_parts();
+    let bytes = body.to_buffer().await?;
+    if is_garbled(&String::from_utf8_lossy(&bytes.to_bytes())) {
+        head.status = StatusCode::INTERNAL_SERVER_ERROR;
+    }
+    let length = bytes.len() as u64;
+    let body = HttpBody::new(stream::iter([Ok(bytes)]), Some(length));
+    Ok(Response::from_parts(head, body))
+}
+
 impl From<Transport> for HttpTransporter {
     fn from(transport: Transport) -> Self {
         Self::new(transport)
@@ -211,6 +226,10 @@ impl HttpTransport for Transport {
             let silence = format!("no answer in {} s", patience.as_secs());
             Err(Error::new(ErrorKind::Unexpected, silence).set_temporary())
         })?;
+        let response = match response.status() {
+            StatusCode::BAD_REQUEST if kind == Kind::Put => doubted(response).await?,
+            _ => response,
+        };
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(http::header::RETRY_AFTER)
             .and_then(|text| wait(text, header(http::header::DATE), Time::now().secs))

@@ -40,5 +40,5 @@ mod ssh;
 
 pub use dav::{DavOptions, DavServer};
 pub use proxy::{Counts, Fault, Kind, Proxy, Rule, Seen};
-pub use s3::{Denied, S3Options, S3Server};
+pub use s3::{Conditions, Denied, S3Options, S3Server};
 pub use ssh::SshServer;

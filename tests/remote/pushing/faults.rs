@@ -6,8 +6,8 @@ use snap_core::base::kind::ErrorKind;
 use snap_nettest::{Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
-        Service,
-        client::{Client, Policy},
+        Progress, Service,
+        client::{Client, Policy, WHOLE_BYTES},
         traffic::Traffic,
     },
     store::{RemoteError, RemoteStore},
@@ -121,6 +121,41 @@ fn a_full_bucket_is_said_to_be_full_and_filled_later() {
     server.set_capacity(None);
     here.push(&mut here.remote(service(), "remote"), second).unwrap();
     assert_eq!(complete(service(), "main"), Some(second));
+}
+
+/// A bit that flips on the way there would be found by whoever reads it, and
+/// then it is too late.
+#[test]
+fn what_arrives_damaged_is_sent_again() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    let commit = here.change("a", "first");
+    for part in ["objects/", "index/", "refs/", "config.toml"] {
+        proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::Put).path(part).times(1));
+    }
+    let service = bucket(&proxy.endpoint(), &server, &traffic);
+    let mut remote = here.remote_counting(Arc::clone(&service), "remote", Arc::clone(&traffic));
+    here.push(&mut remote, commit).unwrap();
+    assert_eq!((proxy.counts().faults, traffic.counts().retries), (4, 4));
+    let direct = bucket(&server.endpoint(), &server, &Arc::default());
+    assert_eq!(complete(direct, "main"), Some(commit));
+    // A part of a large one.
+    let (path, length) = (here.folder.path().join("large"), WHOLE_BYTES + 5);
+    fs_err::write(&path, vec![7; length as usize]).unwrap();
+    proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::UploadPart).times(1));
+    let client = Client::new(service, hasty(), Arc::clone(&traffic));
+    let progress = Progress::default();
+    here.runtime.block_on(client.write_file("objects/x", (&path, length), &progress)).unwrap();
+    assert_eq!(proxy.counts().faults, 5);
+    let found = server.get("some/prefix/objects/x").unwrap();
+    assert!(found.len() as u64 == length && found.iter().all(|byte| *byte == 7));
+    // And not for ever.
+    proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::Put).path("objects/"));
+    let second = here.change("a", "second");
+    let error = here.push(&mut remote, second).unwrap_err();
+    says(&error, ErrorKind::Unavailable, "what arrived there is not what was sent");
 }
 
 #[test]

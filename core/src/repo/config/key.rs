@@ -107,7 +107,7 @@ const KNOWN_HOSTS: Kind = Kind::Choice(&["strict", "accept", "add"]);
 
 /// All settings, in the order in which they are listed. What each means is
 /// said in `docs/configuration.md`; a test compares.
-pub const KEYS: [Key; 48] = [
+pub const KEYS: [Key; 50] = [
     key("version", BYTES, Scope::Store),
     key("chunk.min", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.min())),
     key("chunk.average", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.average())),
@@ -141,6 +141,8 @@ pub const KEYS: [Key; 48] = [
     key("remote.*.path-style", Kind::Flag, Scope::Any),
     key("remote.*.storage-class", TEXT, Scope::Any),
     key("remote.*.anonymous", Kind::Flag, Scope::Any),
+    key("remote.*.conditional-writes", Kind::Flag, Scope::Any),
+    key("remote.*.checksums", Kind::Flag, Scope::Any),
     key("remote.*.credential-path", TEXT, Scope::Any),
     key("remote.*.account", TEXT, Scope::Any),
     key("remote.*.username", TEXT, Scope::Any),

@@ -8,6 +8,8 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 use s3s::{
     S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
+    checksum::ChecksumHasher,
+    crypto::{Checksum as _, Crc32c},
     dto::{
         AbortMultipartUploadInput, AbortMultipartUploadOutput, CommonPrefix,
         CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CreateBucketInput,
@@ -65,11 +67,12 @@ impl Handler {
     }
 }
 
-/// Everything of a request's body, checked against its `Content-MD5`.
+/// Everything of a request's body, checked against its `Content-MD5` and its
+/// CRC32C.
 async fn receive(
     body: Option<StreamingBlob>,
     length: Option<i64>,
-    md5_wanted: Option<String>,
+    (md5_wanted, crc32c_wanted): (Option<String>, Option<String>),
 ) -> S3Result<Bytes> {
     let reserved = length.unwrap_or_default().clamp(0, RESERVED_BYTES_MAX);
     let mut bytes = BytesMut::with_capacity(reserved as usize);
@@ -85,6 +88,14 @@ async fn receive(
     }
     if md5_wanted.is_some_and(|wanted| wanted != BASE64_STANDARD.encode(md5(&bytes))) {
         return Err(s3_error!(BadDigest));
+    }
+    if let Some(wanted) = crc32c_wanted {
+        let mut hasher =
+            ChecksumHasher { crc32c: Some(Crc32c::new()), ..ChecksumHasher::default() };
+        hasher.update(&bytes);
+        if hasher.finalize().checksum_crc32c != Some(wanted) {
+            return Err(s3_error!(BadDigest));
+        }
     }
     Ok(bytes.freeze())
 }
@@ -166,8 +177,8 @@ impl S3 for Handler {
         req: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let asked = req.input;
-        let object =
-            Object::new(receive(asked.body, asked.content_length, asked.content_md5).await?);
+        let wanted = (asked.content_md5, asked.checksum_crc32c);
+        let object = Object::new(receive(asked.body, asked.content_length, wanted).await?);
         let e_tag = Some(object.tag());
         let condition = Condition { matches: asked.if_match, matches_not: asked.if_none_match };
         self.shared.lock().put(&asked.bucket, asked.key, object, &condition)?;
@@ -268,7 +279,8 @@ impl S3 for Handler {
         req: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let asked = req.input;
-        let part = Object::new(receive(asked.body, asked.content_length, asked.content_md5).await?);
+        let wanted = (asked.content_md5, asked.checksum_crc32c);
+        let part = Object::new(receive(asked.body, asked.content_length, wanted).await?);
         let e_tag = Some(part.tag());
         let upload = (&*asked.key, &*asked.upload_id);
         self.shared.lock().put_part(&asked.bucket, upload, asked.part_number, part)?;

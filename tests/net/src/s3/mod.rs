@@ -66,6 +66,18 @@ pub enum Denied {
     Everything,
 }
 
+/// What becomes of the conditions of writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conditions {
+    /// They are kept.
+    #[default]
+    Kept,
+    /// No notice is taken of them.
+    Ignored,
+    /// A write with one is answered with 501.
+    Refused,
+}
+
 /// An S3 server on a port of its own, stopped when it is dropped.
 #[derive(Debug)]
 pub struct S3Server {
@@ -200,6 +212,11 @@ impl S3Server {
     /// Refuses with 403 from now on.
     pub fn deny(&self, denied: Denied) {
         self.shared.lock().denied = denied;
+    }
+
+    /// Does that with conditions from now on.
+    pub fn set_conditions(&self, conditions: Conditions) {
+        self.shared.lock().conditions = conditions;
     }
 
     /// Refuses with 507 what would make more than so many bytes of all that is

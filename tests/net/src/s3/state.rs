@@ -16,7 +16,7 @@ use s3s::{
     s3_error,
 };
 
-use super::{Denied, object::Object};
+use super::{Conditions, Denied, object::Object};
 
 /// The state, shared by server and test.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) denied: Denied,
     /// Bytes in all objects and parts, above which writes get 507.
     pub(super) capacity_bytes: Option<u64>,
+    /// What becomes of conditions.
+    pub(super) conditions: Conditions,
     /// Least length of a part that is not the last.
     pub(super) part_bytes_min: u64,
     uploads_begun: u64,
@@ -69,6 +71,10 @@ pub(super) struct Condition {
 }
 
 impl Condition {
+    fn is_one(&self) -> bool {
+        self.matches.is_some() || self.matches_not.is_some()
+    }
+
     /// Whether it holds for what is there.
     fn check(&self, there: Option<&Object>) -> S3Result<()> {
         let is = |condition: &ETagCondition, object: &Object| match condition {
@@ -136,8 +142,15 @@ impl State {
         object: Object,
         condition: &Condition,
     ) -> S3Result<()> {
+        let conditions = self.conditions;
         let bucket = self.write(bucket, object.len())?;
-        condition.check(bucket.find(&key))?;
+        match conditions {
+            Conditions::Kept => condition.check(bucket.find(&key))?,
+            Conditions::Refused if condition.is_one() => {
+                return Err(s3_error!(NotImplemented, "A header you provided is not implemented"));
+            }
+            Conditions::Refused | Conditions::Ignored => {}
+        }
         bucket.insert(key, object);
         Ok(())
     }
