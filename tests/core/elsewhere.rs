@@ -183,7 +183,7 @@ pub(crate) fn pull(from: &Scratch, id: CommitId, to: &Repo) -> Result<(), String
         let half = bytes.len() / 2;
         store.fill(&outline.id, half as u64, &bytes[half..]).map_err(told)?;
         store.fill(&outline.id, 0, &bytes[..half]).map_err(told)?;
-        store.complete(&outline.id).map_err(told)?;
+        store.complete(&outline.id, &Silent).map_err(told)?;
     }
     let name = RefName::branch("pulled").unwrap();
     let change = Change { time: START, who: "Ann", reason: "test" };

@@ -16,6 +16,7 @@ use snap_testkit::rng::Rng;
 
 use crate::{
     bundle::{packed, taken},
+    crafted::{Crafted, blob},
     elsewhere::{
         Elsewhere, Event, Mood, assert_whole, frames, history, of_class, put, reaching, stub, stubs,
     },
@@ -94,7 +95,7 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
     let store = repo.store();
     for pack in store.partial_packs() {
         let first = store.absent_frames(&pack).unwrap()[0];
-        let error = store.complete(&pack).unwrap_err();
+        let error = store.complete(&pack, &Silent).unwrap_err();
         assert!(
             matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == first.offset),
             "{error}"
@@ -120,8 +121,8 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
             }
         });
         assert_eq!(store.absent_frames(&pack).unwrap(), []);
-        store.complete(&pack).unwrap();
-        store.complete(&pack).unwrap();
+        assert!(store.complete(&pack, &Silent).unwrap());
+        assert!(store.complete(&pack, &Silent).unwrap());
         store.fill(&pack, 0, &[0; 1000]).unwrap();
         assert_eq!(store.absent_frames(&pack).unwrap(), []);
     }
@@ -142,7 +143,7 @@ fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
     assert!(matches!(store.fill(&pack, u64::MAX, &[1]), Err(StoreError::Format { .. })));
     let nobody = PackId::from_bytes([9; 32]);
     assert!(matches!(store.fill(&nobody, 0, &[1]), Err(StoreError::Gone { .. })));
-    assert!(matches!(store.complete(&nobody), Err(StoreError::Gone { .. })));
+    assert!(matches!(store.complete(&nobody, &Silent), Err(StoreError::Gone { .. })));
 
     // All frames of another pack, under a name that is not its own.
     let lie =
@@ -150,11 +151,85 @@ fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
     store.add_stub(&lie).unwrap();
     store.fill(&nobody, 0, elsewhere.bytes(&pack)).unwrap();
     assert_eq!(store.absent_frames(&nobody).unwrap(), []);
-    let error = store.complete(&nobody).unwrap_err();
+    let error = store.complete(&nobody, &Silent).unwrap_err();
     assert!(matches!(error, StoreError::PackHash { actual, .. } if actual == pack), "{error}");
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(store.is_partial(&nobody));
     assert!(!scratch.store().join("objects").join(nobody.to_string()).exists());
+}
+
+#[test]
+fn a_pack_with_an_object_that_is_not_what_its_id_says_does_not_become_whole() {
+    // Its frames and its name are right: only who looks at each object knows.
+    let liar = Crafted::of(&[(blob(b"said").0, ObjectKind::Blob, b"else".to_vec())]);
+    let from = liar.repo();
+    let [pack] = from.store().packs()[..] else { panic!("one pack") };
+    let bytes = fs_err::read(from.store().pack_path(&pack)).unwrap();
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    let store = repo.store();
+    store.add_stub(&from.store().outline(&pack).unwrap()).unwrap();
+    store.fill(&pack, 0, &bytes).unwrap();
+    assert_eq!(store.absent_frames(&pack).unwrap(), []);
+    let error = store.complete(&pack, &Silent).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(store.is_partial(&pack));
+    assert!(!scratch.store().join("objects").join(pack.to_string()).exists());
+}
+
+#[test]
+fn frames_are_put_in_their_places_only_if_all_of_them_are_right() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = scratch.repo();
+    let store = repo.store();
+    let pack =
+        store.partial_packs().into_iter().find(|pack| store.absent_frames(pack).unwrap().len() > 2);
+    let pack = pack.unwrap();
+    let absent = store.absent_frames(&pack).unwrap();
+    let two = &absent[..2];
+    let range = two[0].range().start as usize..two[1].range().end as usize;
+    let mut bytes = elsewhere.bytes(&pack)[range].to_vec();
+    *bytes.last_mut().unwrap() ^= 1;
+    let error = store.fill_frames(&pack, two, &bytes).unwrap_err();
+    let second = two[1].offset;
+    assert!(
+        matches!(error, StoreError::Garbled { offset_bytes, .. } if offset_bytes == second),
+        "{error}"
+    );
+    assert!(store.fill_frames(&pack, two, &bytes[..bytes.len() - 1]).is_err());
+    assert_eq!(store.absent_frames(&pack).unwrap(), absent);
+    *bytes.last_mut().unwrap() ^= 1;
+    store.fill_frames(&pack, two, &bytes).unwrap();
+    assert_eq!(store.absent_frames(&pack).unwrap(), absent[2..]);
+    assert_eq!(open(&scratch.store()).store().absent_frames(&pack).unwrap(), absent[2..]);
+}
+
+#[test]
+fn damage_to_what_was_put_here_is_found_before_the_pack_is_taken_for_whole() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    let store = repo.store();
+    let pack = store.partial_packs()[0];
+    let all = store.absent_frames(&pack).unwrap();
+    for frame in &all {
+        put(store, &elsewhere, &pack, &frame.range());
+    }
+    assert_eq!(store.absent_frames(&pack).unwrap(), []);
+    let last = *all.last().unwrap();
+    let path = store.pack_path(&pack);
+    Disk::default().fill(&path, last.offset, &vec![7; last.stored_bytes as usize]).unwrap();
+    let error = store.complete(&pack, &Silent).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == last.offset),
+        "{error}"
+    );
+    // Now it is known, and comes again.
+    assert_eq!(store.absent_frames(&pack).unwrap(), [last]);
+    store.fetch_pack(&pack).unwrap();
+    assert!(!store.is_partial(&pack));
 }
 
 #[test]

@@ -171,6 +171,34 @@ fn what_is_absent_comes_when_it_is_needed_and_nobody_is_asked_before() {
 }
 
 #[test]
+fn a_pull_into_a_part_fetches_nothing_of_what_was_left_out() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let endpoint = proxy.endpoint();
+    let service = |traffic: &Arc<Traffic>| bucket(&endpoint, &server, traffic);
+    let (here, _) = pushed(&service);
+    let traffic = Arc::new(Traffic::default());
+    let there = Place::new();
+    let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
+    let part = Part { depth: Some(1), paths: vec![b"only".to_vec()] };
+    let (there, _) = clone_into(there, &mut remote, part).unwrap();
+    let left_out = there.repo.store().partial_packs();
+    assert!(left_out.len() > 2, "{left_out:?}");
+
+    here.write("3/new", "something new");
+    let newest = here.commit();
+    here.push(&mut here.remote(service(&traffic), Arc::clone(&traffic)), newest).unwrap();
+    proxy.take_counts();
+    assert_eq!(there.pull(&mut remote).unwrap().commit, newest);
+    let paths: Vec<String> = proxy.requests().into_iter().map(|seen| seen.path).collect();
+    // The ref, the settings, the list of the index, its new file, the new pack.
+    assert_eq!(paths.len(), 5, "{paths:?}");
+    assert_eq!(paths.iter().filter(|path| path.contains("/objects/")).count(), 1, "{paths:?}");
+    assert_eq!(there.repo.store().partial_packs(), left_out);
+    restore(&there.repo, newest, &there.folder.path().join("newest")).unwrap();
+}
+
+#[test]
 fn a_clone_of_ten_thousand_files_takes_ten_requests() {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());

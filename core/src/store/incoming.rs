@@ -134,26 +134,48 @@ impl<'s> Incoming<'s> {
     pub fn check(&mut self, id: PackId, observer: &dyn Observer) -> Result<(), BundleError> {
         let pack = PackFile::open(&self.own.pack_path(&id), id)?;
         let objects = pack.objects()?;
-        for object in &objects {
+        self.check_new(&objects)?;
+        pack.check(&objects, observer)?;
+        self.take_in(&pack, objects);
+        Ok(())
+    }
+
+    /// Takes in a pack that was linked and whose frames and objects were found
+    /// right before, as [`Store::complete`] does. Checked: that no object came
+    /// before.
+    ///
+    /// # Errors
+    /// As [`Incoming::check`].
+    pub fn take_checked(&mut self, id: PackId) -> Result<(), BundleError> {
+        let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+        let objects = pack.objects()?;
+        self.check_new(&objects)?;
+        self.take_in(&pack, objects);
+        Ok(())
+    }
+
+    fn check_new(&self, objects: &[Object]) -> Result<(), BundleError> {
+        for object in objects {
             if self.own.locate(&object.id)?.is_some() {
                 return Err(BundleError::Duplicate { id: object.id });
             }
         }
         let mut sorted: Vec<&ObjectId> = objects.iter().map(|object| &object.id).collect();
         sorted.sort_unstable();
-        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(BundleError::Duplicate { id: *pair[0] });
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(BundleError::Duplicate { id: *pair[0] }),
+            None => Ok(()),
         }
-        drop(sorted);
-        pack.check(&objects, observer)?;
+    }
+
+    fn take_in(&mut self, pack: &PackFile, objects: Vec<Object>) {
         self.objects += objects.len() as u64;
         self.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
-        let sealed =
-            Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes: pack.file_bytes() };
+        let (id, file_bytes) = (pack.id(), pack.file_bytes());
+        let sealed = Sealed { id, frames: pack.frames().to_vec(), objects, file_bytes };
         self.own.add_sealed(&sealed, Home::Whole);
         self.own.merge_segments();
         self.packs.push(id);
-        Ok(())
     }
 
     /// Objects that were received, and their bytes.
@@ -336,7 +358,17 @@ impl PackFile {
     /// # Errors
     /// [`StoreError`] with what is wrong.
     pub fn check_frame(&self, frame: &Frame, objects: &[Object]) -> Result<(), StoreError> {
-        let raw = self.raw(frame)?;
+        self.check_stored(frame, objects, &self.stored(frame)?)
+    }
+
+    /// The same for one that was read.
+    pub(super) fn check_stored(
+        &self,
+        frame: &Frame,
+        objects: &[Object],
+        stored: &[u8],
+    ) -> Result<(), StoreError> {
+        let raw = self.expanded(frame, stored)?;
         let mut offset = 0;
         for object in objects {
             let bytes = &raw[offset..offset + object.bytes as usize];

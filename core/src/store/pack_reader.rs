@@ -6,10 +6,12 @@
 //! lie elsewhere: see [`distant`](crate::store::Distant).
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
+    fs::{self, File},
     io,
     ops::Range,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -29,6 +31,9 @@ use crate::{
         fetch::{Fetcher, Turn},
     },
 };
+
+/// What file systems keep data or holes in, or a multiple of it.
+const PAGE_BYTES: u64 = 4096;
 
 /// Whether all of a pack is here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,21 +173,31 @@ impl PackFile {
     /// # Errors
     /// As [`PackFile::stored`].
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
-        if self.reads_right(frame, stored)? {
+        if self.may_be_here(frame) && self.reads_right(frame, stored)? {
             return Ok(());
         }
-        let (pack, offset_bytes) = (self.id, frame.offset);
         match (self.home, &self.fetcher) {
-            (Home::Whole, _) => Err(StoreError::Frame { pack, offset_bytes }),
+            (Home::Whole, _) => {
+                Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset })
+            }
             (Home::Partial, Some(fetcher)) if !fetcher.is_paused() => {
                 self.fetch(fetcher, frame, stored)
             }
-            (Home::Partial, _) => Err(StoreError::Absent { pack, offset_bytes }),
+            (Home::Partial, _) => Err(self.absent(frame)),
         }
     }
 
+    /// The error that a frame lies elsewhere.
+    pub(super) fn absent(&self, frame: &Frame) -> StoreError {
+        StoreError::Absent { pack: self.id, offset_bytes: frame.offset }
+    }
+
     /// Reads a frame; whether that is what its checksum says.
-    fn reads_right(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<bool, StoreError> {
+    pub(super) fn reads_right(
+        &self,
+        frame: &Frame,
+        stored: &mut Vec<u8>,
+    ) -> Result<bool, StoreError> {
         let bytes = frame.stored_bytes as usize;
         if stored.capacity() < bytes {
             // Zeros that nobody has to write.
@@ -191,9 +206,7 @@ impl PackFile {
         stored.resize(bytes, 0);
         self.read_at(stored, frame.offset)?;
         let is_right = pack::checksum(stored) == frame.checksum;
-        if is_right {
-            self.mark_here(frame);
-        }
+        self.set_here(frame, is_right);
         Ok(is_right)
     }
 
@@ -209,7 +222,7 @@ impl PackFile {
         }
         let _turn: Turn<'_> = fetcher.turn(self.id, frame.offset);
         // Whoever was at it before may have brought it.
-        if self.reads_right(frame, stored)? {
+        if self.may_be_here(frame) && self.reads_right(frame, stored)? {
             return Ok(());
         }
         let read = fetcher.distant.read(self.id, frame.range());
@@ -237,11 +250,24 @@ impl PackFile {
         self.frames.binary_search_by_key(&frame.offset, |frame| frame.offset).ok()
     }
 
-    fn mark_here(&self, frame: &Frame) {
+    /// Whether it is read from this open file, which is at `path`.
+    pub(super) fn is_of(&self, path: &Path, file: &File) -> Result<bool, StoreError> {
+        let inode = |stat: fs::Metadata| (stat.dev(), stat.ino());
+        let ours = self.file.metadata().map_err(PathError::when("stat", path))?;
+        let other = file.metadata().map_err(PathError::when("stat", path))?;
+        Ok(inode(ours) == inode(other))
+    }
+
+    /// Remembers that a frame is here.
+    pub(super) fn mark_here(&self, frame: &Frame) {
+        self.set_here(frame, true);
+    }
+
+    fn set_here(&self, frame: &Frame, is_here: bool) {
         if self.home == Home::Partial
             && let Some(here) = self.number(frame).and_then(|number| self.here.get(number))
         {
-            here.store(true, Ordering::Relaxed);
+            here.store(is_here, Ordering::Relaxed);
         }
     }
 
@@ -251,20 +277,29 @@ impl PackFile {
     /// # Errors
     /// [`StoreError::Io`] when the file cannot be read.
     pub fn is_here(&self, frame: &Frame) -> Result<bool, StoreError> {
-        let is_marked =
-            |number: usize| self.here.get(number).map(|here| here.load(Ordering::Relaxed));
-        if self.home == Home::Whole || self.number(frame).and_then(is_marked) == Some(true) {
+        if self.is_known_here(frame) {
             return Ok(true);
         }
-        if self.is_hole(frame.range()) {
-            return Ok(false);
-        }
-        self.reads_right(frame, &mut Vec::new())
+        Ok(!self.is_hole(frame.range()) && self.reads_right(frame, &mut Vec::new())?)
+    }
+
+    /// Whether a frame can be here, without a look at its bytes.
+    pub(super) fn may_be_here(&self, frame: &Frame) -> bool {
+        self.is_known_here(frame) || !self.is_hole(frame.range())
+    }
+
+    fn is_known_here(&self, frame: &Frame) -> bool {
+        let is_marked =
+            |number: usize| self.here.get(number).map(|here| here.load(Ordering::Relaxed));
+        self.home == Home::Whole || self.number(frame).and_then(is_marked) == Some(true)
     }
 
     /// Whether nothing was ever written there. Where the file system cannot
-    /// say it has to be read.
+    /// say it has to be read. The frames on both sides share a page with it,
+    /// so that only those that it has to itself are asked for.
     fn is_hole(&self, range: Range<u64>) -> bool {
+        let inner = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
+        let range = if inner.is_empty() { range } else { inner };
         match seek(self.file.file(), SeekFrom::Data(range.start)) {
             Ok(data) => data >= range.end,
             Err(error) => error == rustix::io::Errno::NXIO,
@@ -340,7 +375,19 @@ impl PackFile {
         if frame.codec == pack::Codec::Raw {
             return Ok(stored);
         }
-        decode(frame, &stored).map_err(|source| StoreError::Expand {
+        self.expanded(frame, &stored).map(Cow::into_owned)
+    }
+
+    /// The same without taking what was read.
+    pub(super) fn expanded<'a>(
+        &self,
+        frame: &Frame,
+        stored: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, StoreError> {
+        if frame.codec == pack::Codec::Raw {
+            return Ok(Cow::Borrowed(stored));
+        }
+        decode(frame, stored).map(Cow::Owned).map_err(|source| StoreError::Expand {
             pack: self.id,
             offset_bytes: frame.offset,
             source,

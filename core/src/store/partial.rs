@@ -1,24 +1,37 @@
 //! Partial packs: what of them is here, putting more there, and making them
 //! whole.
 //!
-//! A stub fills up in place, in any order. Once all frames are there and the
-//! whole hashes to its name it is a pack like any other and moves to
-//! `objects/`, where every file is that.
+//! A stub fills up in place, in any order. Once all frames are there, every
+//! object in them is what its id says and the whole hashes to its name, it is a
+//! pack like any other and moves to `objects/`, where every file is that.
 
-use std::{io, path::Path};
+use std::{io, path::Path, sync::Arc};
+
+use rayon::prelude::*;
 
 use crate::{
-    base::{id::PackId, io::PathError},
+    base::{
+        id::PackId,
+        io::PathError,
+        observe::{Observer, Silent},
+    },
     disk::Disk,
-    format::{pack::Frame, wire::FormatError},
+    format::{
+        pack::{self, Frame, Object},
+        wire::FormatError,
+    },
     store::{
         PackFile, Place, Store, StoreError, catalog::Layout, pack_reader::Home,
         pack_writer::publish,
     },
 };
 
-/// What lies between the frames is read so many bytes at a time.
+/// What lies behind the frames is read so many bytes at a time.
 const READ_BYTES: u64 = 1 << 20;
+
+/// Frames of so many bytes are read and checked together, while those before
+/// them are hashed: enough for some threads.
+const BATCH_BYTES: u64 = 8 << 20;
 
 impl Store {
     /// Whether frames of any pack may lie elsewhere.
@@ -79,12 +92,13 @@ impl Store {
     }
 
     /// The frames of a pack that are not here, in order; none of a whole pack,
-    /// which is not read.
+    /// which is not read. Nor are those of another one read again that this
+    /// open store has found or put here.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read.
     pub fn absent_frames(&self, pack: &PackId) -> Result<Vec<Frame>, StoreError> {
-        let file = self.open_pack(pack)?;
+        let file = self.shared_pack(pack)?;
         let mut absent = Vec::new();
         for frame in file.frames() {
             if !file.is_here(frame)? {
@@ -122,16 +136,59 @@ impl Store {
         }
     }
 
-    /// Makes a partial pack a whole one, durably. Does nothing to one that is.
+    /// The same for frames that follow each other, once all of them are what
+    /// their checksums say: they need not be read again to know that they are
+    /// here.
     ///
     /// # Errors
-    /// [`StoreError::Absent`] names the first frame that is not here,
-    /// [`StoreError::PackHash`] says that all are and yet it is not the pack of
-    /// that name; it stays as it is then.
-    pub fn complete(&self, pack: &PackId) -> Result<(), StoreError> {
-        let file = self.open_pack(pack)?;
+    /// [`StoreError::Garbled`] names the first frame that is not right; nothing
+    /// was written then. Else as [`Store::fill`].
+    pub fn fill_frames(
+        &self,
+        pack: &PackId,
+        frames: &[Frame],
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let Some(first) = frames.first() else { return Ok(()) };
+        let mut rest = bytes;
+        for frame in frames {
+            let stored = rest.split_off(..frame.stored_bytes as usize);
+            if stored.is_none_or(|stored| pack::checksum(stored) != frame.checksum) {
+                return Err(StoreError::Garbled {
+                    pack: *pack,
+                    offset_bytes: frame.offset,
+                    place: None,
+                });
+            }
+        }
+        self.fill(pack, first.offset, &bytes[..bytes.len() - rest.len()])?;
+        let file = self.shared_pack(pack)?;
+        frames.iter().for_each(|frame| file.mark_here(frame));
+        Ok(())
+    }
+
+    /// The pack that is open already, which knows what of it was found here.
+    fn shared_pack(&self, pack: &PackId) -> Result<Arc<PackFile>, StoreError> {
+        let number = self.catalog().numbers.get(pack).copied();
+        self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)
+    }
+
+    /// Makes a partial pack a whole one, durably, once all of it was found
+    /// right, and says whether it is: it is not when the user asked to stop.
+    /// Does nothing to one that is whole. Fetches nothing.
+    ///
+    /// Checked, each byte being read once: every frame against its checksum,
+    /// every object against its id but for chunk lists, and that the whole
+    /// hashes to its name.
+    ///
+    /// # Errors
+    /// [`StoreError::Absent`] names the first frame that is not here;
+    /// [`StoreError::PackHash`] and others say that all are and yet it is not
+    /// what it should be. It stays as it is then.
+    pub fn complete(&self, pack: &PackId, observer: &dyn Observer) -> Result<bool, StoreError> {
+        let file = self.shared_pack(pack)?;
         if file.home() == Home::Whole {
-            return Ok(());
+            return Ok(true);
         }
         let (layout, disk) = (self.layout(), self.disk());
         let from = layout.path(Home::Partial, pack);
@@ -139,7 +196,14 @@ impl Store {
         // Nobody writes to it from here on. Where nothing can be locked,
         // nobody else can be kept from it either.
         let _ = locked.file().lock();
-        file.check_whole()?;
+        // What is open may be the file that had this name before.
+        let file = match file.is_of(&from, locked.file())? {
+            true => file,
+            false => Arc::new(self.open_pack(pack)?),
+        };
+        if !file.check_whole(observer)? {
+            return Ok(false);
+        }
         disk.sync_file(&from)?;
         let to = layout.path(Home::Whole, pack);
         publish(disk, &from, &to)?;
@@ -155,7 +219,7 @@ impl Store {
                 .any(|number| catalog.packs[*number as usize].home == Home::Partial);
             (catalog, ())
         });
-        Ok(())
+        Ok(true)
     }
 
     /// Fetches what is absent of a pack and makes it a whole one.
@@ -166,10 +230,10 @@ impl Store {
     pub fn fetch_pack(&self, pack: &PackId) -> Result<(), StoreError> {
         let absent = self.absent_frames(pack)?;
         self.will_need_frames(*pack, &absent);
-        let file = self.open_pack(pack)?;
+        let file = self.shared_pack(pack)?;
         let mut stored = Vec::new();
         absent.iter().try_for_each(|frame| file.stored_into(frame, &mut stored))?;
-        self.complete(pack)
+        self.complete(pack, &Silent).map(drop)
     }
 
     /// Removes partial packs that are here whole, too, once that is durable.
@@ -189,19 +253,33 @@ impl Store {
     }
 }
 
+/// A frame with the objects in it.
+type Contents<'a> = (&'a Frame, &'a [Object]);
+
 impl PackFile {
-    /// Checks every frame, and that the whole hashes to its name. Fetches
-    /// nothing.
-    fn check_whole(&self) -> Result<(), StoreError> {
+    /// Checks every frame and object, and that the whole hashes to its name.
+    /// Fetches nothing. `false` when the user asked to stop.
+    fn check_whole(&self, observer: &dyn Observer) -> Result<bool, StoreError> {
+        if let Some(frame) = self.frames().iter().find(|frame| !self.may_be_here(frame)) {
+            return Err(self.absent(frame));
+        }
+        let objects = self.objects()?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.bytes(0..self.frames_start())?);
-        for frame in self.frames() {
-            let stored = self.bytes(frame.range())?;
-            if crate::format::pack::checksum(&stored) != frame.checksum {
-                return Err(StoreError::Absent { pack: self.id(), offset_bytes: frame.offset });
+        // Two sets of buffers: one is filled while the other is hashed.
+        let (mut ready, mut next) = (Vec::new(), Vec::new());
+        for batch in self.batches(&objects) {
+            if observer.cancelled() {
+                return Ok(false);
             }
-            hasher.update(&stored);
+            let check = || self.check_batch(&batch, &mut next);
+            let (checked, ()) = rayon::join(check, || hash_all(&mut hasher, &ready));
+            checked?;
+            next.truncate(batch.len());
+            observer.advance(next.iter().map(|stored| stored.len() as u64).sum(), 0);
+            std::mem::swap(&mut ready, &mut next);
         }
+        hash_all(&mut hasher, &ready);
         let mut at = self.frames_end();
         while at < self.file_bytes() {
             let end = self.file_bytes().min(at + READ_BYTES);
@@ -210,8 +288,47 @@ impl PackFile {
         }
         let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
         if actual == self.id() {
-            return Ok(());
+            return Ok(true);
         }
         Err(StoreError::PackHash { pack: self.id(), actual })
+    }
+
+    /// The frames, some at a time.
+    fn batches<'a>(&'a self, objects: &'a [Object]) -> Vec<Vec<Contents<'a>>> {
+        let (mut batches, mut rest, mut bytes) = (Vec::new(), objects, BATCH_BYTES);
+        for frame in self.frames() {
+            let (own, others) = rest.split_at(frame.objects as usize);
+            rest = others;
+            if bytes >= BATCH_BYTES {
+                batches.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += u64::from(frame.stored_bytes);
+            batches.last_mut().expect("one was just added").push((frame, own));
+        }
+        batches
+    }
+
+    /// Reads frames into `stored` and checks them. The first error counts.
+    fn check_batch(
+        &self,
+        batch: &[Contents<'_>],
+        stored: &mut Vec<Vec<u8>>,
+    ) -> Result<(), StoreError> {
+        stored.resize_with(batch.len().max(stored.len()), Vec::new);
+        let check = |((frame, objects), stored): (&Contents<'_>, &mut Vec<u8>)| {
+            if !self.reads_right(frame, stored)? {
+                return Err(self.absent(frame));
+            }
+            self.check_stored(frame, objects, stored)
+        };
+        let checked: Vec<_> = batch.par_iter().zip(stored).with_max_len(1).map(check).collect();
+        checked.into_iter().collect()
+    }
+}
+
+fn hash_all(hasher: &mut blake3::Hasher, pieces: &[Vec<u8>]) {
+    for piece in pieces {
+        hasher.update(piece);
     }
 }

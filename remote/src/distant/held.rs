@@ -241,6 +241,16 @@ impl Held {
         unread
     }
 
+    /// Forgets what was taken, unless somebody waits for it.
+    pub(super) fn let_go(&mut self, key: Key) {
+        let is_over = |slot: &Slot| slot.waiting == 0 && matches!(slot.phase, Phase::Spent(_));
+        if self.slots.get(&key).is_some_and(is_over) {
+            self.slots.remove(&key);
+            self.spent.retain(|other| *other != key);
+            self.spent_bytes -= key.bytes();
+        }
+    }
+
     fn trim_spent(&mut self) {
         while self.spent_bytes > SPENT_BYTES && self.spent.len() > 1 {
             let Some(key) = self.spent.pop_front() else { return };
@@ -350,6 +360,23 @@ mod tests {
         held.wait_no_more(key(0));
         assert!(held.slots.is_empty());
         assert_eq!(held.held_bytes, 0);
+    }
+
+    #[test]
+    fn what_was_taken_is_let_go_unless_somebody_waits_for_it() {
+        let mut held = held(1);
+        let batch = held.next_batch();
+        assert!(matches!(held.look(key(0), false), Look::UnderWay));
+        assert!(matches!(held.look(key(0), false), Look::UnderWay));
+        held.let_go(key(0));
+        come(&mut held, &batch);
+        held.let_go(key(0));
+        assert!(is_here(&held.look(key(0), true)));
+        held.let_go(key(0));
+        assert!(is_here(&held.look(key(0), true)));
+        held.let_go(key(0));
+        assert!(held.slots.is_empty() && held.spent.is_empty());
+        assert_eq!((held.spent_bytes, held.held_bytes), (0, 0));
     }
 
     #[test]

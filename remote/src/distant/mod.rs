@@ -35,8 +35,17 @@ use crate::{
 /// Bytes that are on their way or wait to be taken.
 const HELD_BYTES: u64 = 48 << 20;
 
-/// Longest request: what a clone begins with is to be few of them.
+/// Longest request where all that was announced is under way with it: what a
+/// clone begins with is to be few of them.
 const REQUEST_BYTES: u64 = 16 << 20;
+
+/// Longest request where more follows: several share the way, and each lies in
+/// memory a second time while it is taken apart.
+const REQUEST_OF_MANY_BYTES: u64 = 8 << 20;
+
+/// What is at least this long is not kept for others by a store that keeps it
+/// itself: it would be copied.
+const LONG_BYTES: u64 = 2 << 20;
 
 /// How often a waiting thread looks whether it shall go on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -157,7 +166,12 @@ impl RemotePacks {
 
 impl Distant for RemotePacks {
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, DistantError> {
-        self.shared.read(Key { pack, start: range.start, end: range.end.max(range.start) })
+        let key = Key { pack, start: range.start, end: range.end.max(range.start) };
+        let bytes = self.shared.read(key)?;
+        if self.keeps_contents() && key.bytes() >= LONG_BYTES {
+            self.shared.lock().let_go(key);
+        }
+        Ok(Arc::try_unwrap(bytes).unwrap_or_else(|shared| shared.to_vec()))
     }
 
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
@@ -183,7 +197,7 @@ impl Shared {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(self: &Arc<Self>, key: Key) -> Result<Vec<u8>, DistantError> {
+    fn read(self: &Arc<Self>, key: Key) -> Result<Arc<Vec<u8>>, DistantError> {
         let mut held = self.lock();
         let mut waits = false;
         loop {
@@ -197,12 +211,12 @@ impl Shared {
                 Look::Here(bytes) => {
                     drop(held);
                     self.start_what_fits();
-                    return Ok(bytes.to_vec());
+                    return Ok(bytes);
                 }
                 Look::Failed(error) => return Err(self.told(key, error).into()),
                 Look::Start => {
                     drop(held);
-                    self.start(vec![key]);
+                    self.start(vec![key], REQUEST_BYTES);
                     held = self.lock();
                     waits = true;
                     continue;
@@ -220,23 +234,28 @@ impl Shared {
     }
 
     fn start_what_fits(self: &Arc<Self>) {
-        let batch = self.lock().next_batch();
+        let mut held = self.lock();
+        let batch = held.next_batch();
+        let request_bytes = match held.has_queued() {
+            true => REQUEST_OF_MANY_BYTES,
+            false => REQUEST_BYTES,
+        };
+        drop(held);
         if !batch.is_empty() {
-            self.start(batch);
+            self.start(batch, request_bytes);
         }
     }
 
     /// Sends the requests for ranges that are under way from now on. Not to be
     /// called by who has the lock: a runtime that has ended drops what it is
     /// given at once.
-    fn start(self: &Arc<Self>, batch: Vec<Key>) {
+    fn start(self: &Arc<Self>, batch: Vec<Key>, request_bytes: u64) {
         let wanted = batch.iter().map(|key| Wanted {
             key: format!("{OBJECTS}{}", key.pack).into(),
             range: key.start..key.end,
         });
         // What fits was found out before.
-        let options =
-            Options { budget_bytes: u64::MAX, request_bytes: REQUEST_BYTES, ..Options::default() };
+        let options = Options { budget_bytes: u64::MAX, request_bytes, ..Options::default() };
         let fetch: Arc<dyn Fetch> = Arc::new(self.client.clone());
         let planner = Planner::new(fetch, Arc::clone(&self.link), options);
         let _inside = self.waiting.runtime.enter();

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use snap_core::{
     base::{id::PackId, observe::Observer},
-    format::pack::{self, Frame},
+    format::pack::Frame,
     store::{DistantError, Store, StoreError},
 };
 use tokio::runtime::Handle;
@@ -41,16 +41,6 @@ impl Row {
     fn range(&self) -> Range<u64> {
         let first = self.frames.first().map_or(0, |frame| frame.range().start);
         first..self.frames.last().map_or(first, |frame| frame.range().end)
-    }
-
-    /// The first frame whose bytes are not what its checksum says.
-    fn damaged(&self, bytes: &[u8]) -> Option<&Frame> {
-        let start = self.range().start;
-        self.frames.iter().find(|frame| {
-            let range = frame.range();
-            let stored = bytes.get((range.start - start) as usize..(range.end - start) as usize);
-            stored.is_none_or(|stored| pack::checksum(stored) != frame.checksum)
-        })
     }
 }
 
@@ -96,17 +86,15 @@ impl Origin {
         while let Some(Piece { position, bytes }) = next(&mut job, (runtime, observer))? {
             let row = &rows[position];
             let mut bytes = bytes.map_err(|source| self.unreadable(row, source))?;
-            if row.damaged(&bytes).is_some() {
+            let mut filled = store.fill_frames(&row.pack, &row.frames, &bytes);
+            if let Err(StoreError::Garbled { .. }) = filled {
                 let again_key = key(row.pack);
                 let again = self.client.fetch(&again_key, row.range());
                 let again = runtime.block_on(again).map_err(ReadError::from);
                 bytes = again.map_err(|source| self.unreadable(row, source))?;
+                filled = store.fill_frames(&row.pack, &row.frames, &bytes);
             }
-            if let Some(frame) = row.damaged(&bytes) {
-                let (pack, offset_bytes) = (row.pack, frame.offset);
-                return Err(self.damaged(StoreError::Garbled { pack, offset_bytes, place: None }));
-            }
-            store.fill(&row.pack, row.range().start, &bytes)?;
+            filled.map_err(|error| self.damaged(error))?;
             let length = bytes.len() as u64;
             drop(bytes);
             self.client.traffic().needed(length);

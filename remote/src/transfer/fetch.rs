@@ -8,7 +8,7 @@ use snap_core::{
         observe::{Observer, Phase},
     },
     ops::absent::{Depth, Wanted},
-    store::Store,
+    store::{Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -100,18 +100,12 @@ pub(super) fn promote(
     let mut completed = 0;
     observer.phase(Phase::Data, None);
     for id in store.partial_packs() {
-        if !store.absent_frames(&id)?.is_empty() {
-            continue;
+        match store.complete(&id, observer) {
+            Ok(true) => completed += 1,
+            Ok(false) => return Err(RemoteError::Interrupted),
+            Err(StoreError::Absent { .. }) => {}
+            Err(error) => return Err(Origin::of(remote).damaged(error)),
         }
-        let pack = store.open_pack(&id)?;
-        let checked = pack.objects().and_then(|objects| pack.check(&objects, observer));
-        if observer.cancelled() {
-            return Err(RemoteError::Interrupted);
-        }
-        let done = checked.and_then(|()| store.complete(&id));
-        done.map_err(|error| Origin::of(remote).damaged(error))?;
-        observer.advance(pack.file_bytes(), 0);
-        completed += 1;
     }
     Ok(completed)
 }

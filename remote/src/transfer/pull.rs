@@ -182,11 +182,13 @@ impl Run<'_> {
     /// Checks a pack that has come whole.
     fn take_in(&self, incoming: &mut Incoming<'_>, id: PackId) -> Result<(), RemoteError> {
         let store = self.receiving.store();
-        let checked = store.complete(&id).map_err(BundleError::from).and_then(|()| {
-            incoming.link(&store.pack_path(&id), id)?;
-            incoming.check(id, self.observer)
-        });
-        checked.map_err(|error| self.blame(&id, error))
+        let is_whole = store.complete(&id, self.observer);
+        if !is_whole.map_err(|error| self.blame(&id, error.into()))? {
+            return Err(RemoteError::Interrupted);
+        }
+        let linked = incoming.link(&store.pack_path(&id), id).map_err(BundleError::from);
+        let taken = linked.and_then(|()| incoming.take_checked(id));
+        taken.map_err(|error| self.blame(&id, error))
     }
 
     /// An error for a pack that is not what it should be, which must come anew.
@@ -247,7 +249,8 @@ impl Run<'_> {
     }
 }
 
-/// Walks all that the commit refers to, here and in what came.
+/// Walks all that the commit refers to, here and in what came. What the store
+/// has of it and lies elsewhere is complete there, and is not fetched.
 fn check_complete(
     incoming: &Incoming<'_>,
     commit: CommitId,
@@ -255,9 +258,9 @@ fn check_complete(
 ) -> Result<(), ReachError> {
     observer.phase(Phase::Structure, None);
     let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
-    let mut enter = |id: &ObjectId, _: &Place| match incoming.own().locate(id)?.is_some() {
+    let mut enter = |id: &ObjectId, place: &Place| match incoming.own().locate(id)?.is_some() {
         true => ours.mark(id),
-        false => theirs.mark(id),
+        false => Ok(theirs.mark(id)? && incoming.has_below(place)?),
     };
     reach::visit(incoming, &[commit], &mut enter, observer)
 }
