@@ -168,6 +168,9 @@ pub(crate) enum CliError {
     /// An object in a bundle that cannot be read.
     #[error("cannot read from {file}")]
     InBundle { file: String, source: Box<StoreError> },
+    /// A clone that ended before all was there, of which something is kept.
+    #[error("the clone in {folder} is not complete")]
+    Cloned { folder: String, source: Box<CliError> },
     /// A bundle that could not be written.
     #[error("cannot pack into {file}")]
     Pack { file: String, source: Box<bundle::Error> },
@@ -345,6 +348,7 @@ impl CliError {
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),
+            Self::Cloned { source, .. } => source.kind(),
             Self::Pack { source, .. } | Self::Unpack { source, .. } => source.kind(),
             Self::Source(error) | Self::File(error) | Self::Settings(error) => match error.kind() {
                 ErrorKind::Damaged => ErrorKind::Unavailable,

@@ -88,6 +88,9 @@ fn a_store_that_is_newer_or_damaged_is_told() {
     let key = pack.strip_prefix("p/").unwrap();
     let place = format!("{key} at s3://bucket/p came damaged in the frame at byte ");
     let ran = env.snap(["clone", "s3://bucket/p", "other"]);
+    says(&ran, 4, &["error: the clone in other is not complete", &place]);
+    says(&ran, 4, &["hint: what has come is kept: in other, `snap fetch` brings the rest"]);
+    let ran = env.snap_in("other", ["restore", "latest", "--overwrite"]);
     says(&ran, 4, &[&place, "hint: what could be restored was; what is here is not damaged"]);
     let ran = env.snap(["cat", "s3://bucket/p#main:notes.txt"]);
     says(&ran, 4, &[&place, "hint: nothing here is damaged; run it again"]);

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, path::Path};
 
 use crate::{
     mounts::{in_own_mounts, tool},
-    place::{fails, folder, left_over, log, names, restores, snap, well},
+    place::{fails, folder, left_over, log, names, restores, snap, stderr, well},
     versions,
 };
 
@@ -38,6 +38,43 @@ fn a_read_only_store_without_its_index_is_read_all_the_same() {
         }
         seal(&store);
         is_read(&store);
+    });
+}
+
+#[test]
+fn a_read_only_store_or_remote_is_read_and_a_push_says_why_not() {
+    in_own_mounts("read_only::a_read_only_store_or_remote_is_read_and_a_push_says_why_not", || {
+        let place = folder();
+        let (store, work) = (place.path().join("store"), place.path().join("work"));
+        let there = place.path().join("there");
+        let url = format!("file://{}", there.display());
+        well(snap(&store).arg("init"));
+        well(snap(&store).args(["remote", "add", "origin", &url]));
+        let spare = format!("file://{}", place.path().join("spare").display());
+        well(snap(&store).args(["remote", "add", "spare", &spare]));
+        let commit = |message: &str| {
+            versions::write(&work, message);
+            well(snap(&store).args(["commit", "-m", message]).arg(&work));
+        };
+        commit("main 1");
+        well(snap(&store).arg("push"));
+        commit("main 2");
+        seal(&there);
+        let said = fails(snap(&store).arg("push"), 1);
+        assert!(said.contains("Read-only file system"), "{said}");
+        assert!(said.contains("hint: check whom that folder belongs to"), "{said}");
+        // What is known of a remote is kept in the store, if it can be.
+        seal(&store);
+        let pushed = snap(&store).args(["push", "spare"]).output().unwrap();
+        let said = stderr(&pushed);
+        assert!(pushed.status.success() && said.contains("main -> main  new branch"), "{said}");
+        assert!(said.contains("warning: where main stands at spare is not noted here"), "{said}");
+        let listed = well(snap(&store).args(["ls", "-R", "origin#main"]));
+        assert!(listed.contains("large"), "{listed}");
+        well(snap(&store).args(["log", &format!("{url}#main")]));
+        let target = place.path().join("target");
+        well(snap(&store).args(["restore", "origin#main"]).arg(&target));
+        versions::check(&target, "main 1");
     });
 }
 

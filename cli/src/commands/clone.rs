@@ -81,14 +81,13 @@ pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<Done, CliError> {
     let mut made = Made::begin(&dir)?;
     let start = Instant::now();
     let cloned = clone(args, place, (&dir, &mut made), cx);
-    if made.is_kept && cloned.is_err() {
-        let shown = text::line(dir.as_os_str().as_encoded_bytes());
-        cx.ui().warning(format_args!(
-            "what has come is kept in {shown}; there, `snap fetch` brings the rest, and \
-             `snap restore latest` the files"
-        ));
-    }
-    let Cloned { connection, outcome, restored } = cloned?;
+    let Cloned { connection, outcome, restored } = cloned.map_err(|source| {
+        if !made.is_kept {
+            return source;
+        }
+        let folder = text::line(dir.as_os_str().as_encoded_bytes()).to_string();
+        CliError::Cloned { folder, source: Box::new(source) }
+    })?;
     tell((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
     Ok(match restored {
         Some(restored) if restored.not_made > 0 => Done::Skipped,

@@ -19,7 +19,7 @@ use snap_remote::{
 use crate::{
     commands::{pull, refs},
     context::Context,
-    remote::{self, Connection, Cost, LimitArgs, StatsJson, tracking},
+    remote::{self, Connection, Cost, LimitArgs, Place, StatsJson, tracking},
     report::{CliError, Done},
     ui::{size, size::Size},
 };
@@ -130,11 +130,19 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
     let Outcome { refs, objects, raw_bytes, sent_bytes, packs, resumed } = outcome;
     let mut moved = moved(&repo, refs)?;
     for moved in moved.iter().filter(|moved| moved.error.is_none()) {
-        tracking::saw((&connection.place, &repo), &moved.name, moved.new, cx)?;
+        note((&connection.place, &repo), &moved.name, moved.new, cx);
     }
     let sent = Sent { objects, raw_bytes, bytes: sent_bytes, packs, resumed };
     tell((&moved, &sent), &connection, start.elapsed(), cx)?;
     ended(&mut moved, cx)
+}
+
+/// Notes here where a ref stands there now. That it moved is told in any case.
+fn note(place: (&Place, &Repo), name: &RefName, at: Option<CommitId>, cx: &Context) {
+    if let Err(error) = tracking::saw(place, name, at, cx) {
+        let (place, name) = (place.0.shown(), name.short());
+        cx.ui().warning(format_args!("where {name} stands at {place} is not noted here: {error}"));
+    }
 }
 
 /// How the command ends: the first that was refused says why.
@@ -171,7 +179,7 @@ fn delete(
         let (name, old) = pull::first_of(names(text)?, cx, |name| {
             push::delete(&connection.store, name, None, &connection.runtime)
         })?;
-        tracking::saw((&connection.place, repo), &name, None, cx)?;
+        note((&connection.place, repo), &name, None, cx);
         let (old, action) = (Some(old), Action::Deleted);
         all.push(Moved { name, old, new: None, action, error: None });
     }
@@ -395,7 +403,7 @@ fn tell(
 }
 
 /// Such as `main -> main  1234abcd..5678ef01`.
-fn line(Moved { name, old, new, action, .. }: &Moved) -> String {
+fn line(Moved { name, old, new, action, error }: &Moved) -> String {
     let short = name.short();
     let id = |id: &Option<CommitId>| id.map(|id| format!("{id:.12}")).unwrap_or_default();
     let (old, new) = (id(old), id(new));
@@ -405,6 +413,10 @@ fn line(Moved { name, old, new, action, .. }: &Moved) -> String {
         Action::Forced => format!("{old}...{new}, forced"),
         Action::Same => format!("is at {new}"),
         Action::Deleted => return format!("{short}  deleted, it was at {old}"),
+        // A reply may have been lost, or not been waited for.
+        Action::Refused if matches!(error, Some(RemoteError::Service(_))) => {
+            format!("it was at {old}, and may be at {new} now")
+        }
         Action::Refused => format!("refused: it is at {old}, not at {new}"),
     };
     format!("{short} -> {short}  {what}")

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use rustix::fs::{Access, access};
 use snap_core::{base::id::BlobId, disk::scratch::Scratch};
 use snap_remote::location::{Location, Scheme};
 
@@ -102,7 +103,8 @@ impl Place {
     }
 
     /// Folder for what is known of it: in the store that has it by name, else
-    /// in the user's cache. Where there is no such thing, one for this command.
+    /// in the user's cache. Where neither is, or neither can be written, one for
+    /// this command.
     pub(super) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Arc<Scratch>>), CliError> {
         let mut hash = hash_of(&self.location.to_string());
         let options = self.all_options(cx);
@@ -112,15 +114,20 @@ impl Place {
             hash = hash_of(&hash);
         }
         let folder = |above: PathBuf| above.join("remotes").join(&hash[..SHOWN_DIGITS]);
-        if let Some(store) = &self.store {
-            return Ok((folder(store.join("cache")), None));
-        }
-        if let Some(home) = cx.cache_home() {
-            return Ok((folder(home.join("snap")), None));
+        let in_store = self.store.as_ref().map(|store| store.join("cache"));
+        let of_user = cx.cache_home().map(|home| home.join("snap"));
+        if let Some(kept) = in_store.into_iter().chain(of_user).find(|kept| may_write(kept)) {
+            return Ok((folder(kept), None));
         }
         let scratch = Scratch::create(cx.scratch())?;
         Ok((folder(scratch.path().to_owned()), Some(Arc::new(scratch))))
     }
+}
+
+/// Whether a folder can be written, or made.
+fn may_write(folder: &Path) -> bool {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    there.is_some_and(|there| access(there, Access::WRITE_OK | Access::EXEC_OK).is_ok())
 }
 
 /// Digits of a hash that name a folder.

@@ -60,6 +60,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::InBundle { source, .. } => Some(&**source),
         CliError::Pack { source, .. } | CliError::Unpack { source, .. } => Some(&**source),
         CliError::Content { source, .. } => Some(&**source),
+        CliError::Cloned { source, .. } => Some(&**source),
         CliError::Past(inner) => Some(inner),
         CliError::Undo(inner) => Some(inner),
         CliError::Diff(inner) => Some(inner),

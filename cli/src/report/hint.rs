@@ -60,6 +60,12 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::CurrentBranch { .. } => "`snap branch --switch NAME` goes to another one first",
         CliError::NoContent { .. } => "REV:PATH names a file, such as latest:notes.txt",
         CliError::NoPlace { .. } => "name it from a folder above, without `..`",
+        CliError::Cloned { folder, .. } => {
+            return Some(format!(
+                "what has come is kept: in {folder}, `snap fetch` brings the rest, and \
+                 `snap restore latest` the files"
+            ));
+        }
         CliError::NoBundle { .. } => "`snap pack` makes bundles, `snap log` lists commits",
         CliError::ToTerminal => "name a file with -o, or send stdout to a file or a program",
         CliError::NotForward { .. } => {

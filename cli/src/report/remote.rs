@@ -85,6 +85,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
             "check the keys (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, SNAP_REMOTE_SECRET, or \
              `remote.NAME.credentials_…`); `snap remote check` tries them"
         }
+        What::Denied if error.location.starts_with("file://") => {
+            "check whom that folder belongs to, its mode (`ls -ld`), and whether its disk can be \
+             written"
+        }
         What::Denied => {
             "these keys may not do that, or there are none; `snap remote check` tells what they may"
         }
