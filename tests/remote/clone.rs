@@ -191,8 +191,8 @@ fn a_pull_into_a_part_fetches_nothing_of_what_was_left_out() {
     proxy.take_counts();
     assert_eq!(there.pull(&mut remote).unwrap().commit, newest);
     let paths: Vec<String> = proxy.requests().into_iter().map(|seen| seen.path).collect();
-    // The ref, the settings, the list of the index, its new file, the new pack.
-    assert_eq!(paths.len(), 5, "{paths:?}");
+    // The ref, the list of the index, its new file, the new pack.
+    assert_eq!(paths.len(), 4, "{paths:?}");
     assert_eq!(paths.iter().filter(|path| path.contains("/objects/")).count(), 1, "{paths:?}");
     assert_eq!(there.repo.store().partial_packs(), left_out);
     restore(&there.repo, newest, &there.folder.path().join("newest")).unwrap();

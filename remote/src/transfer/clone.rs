@@ -217,5 +217,5 @@ fn finish(
     let mut enter = |id: &_, _: &_| marks.mark(id);
     let visited = reach::visit(store, &[commit], &mut enter, observer);
     visited.map_err(|error| partly::told(remote, error))?;
-    fetch::promote(store, remote, observer).map(drop)
+    fetch::promote_all(store, remote, (runtime, observer)).map(drop)
 }

@@ -55,15 +55,19 @@ pub fn run(
     if partial.iter().any(|id| !known.contains(id)) {
         runtime.block_on(learn(remote))?;
     }
-    let received_bytes = match what {
-        What::Everything => everything(store, remote, (runtime, observer))?,
+    let (received_bytes, completed) = match what {
+        What::Everything => {
+            let came = everything(store, remote, (runtime, observer))?;
+            let (again, completed) = promote_all(store, remote, (runtime, observer))?;
+            (came + again, completed)
+        }
         What::Of(wanted, depth) => {
             let wanted = (wanted.clone(), *depth);
             let ranges = partly::find(store, remote, &wanted, observer)?;
-            partly::bring(store, remote, &ranges, (runtime, observer))?
+            let came = partly::bring(store, remote, &ranges, (runtime, observer))?;
+            (came, promote(store, remote, observer)?)
         }
     };
-    let completed = promote(store, remote, observer)?;
     Ok(Outcome { received_bytes, completed, partial: store.partial_packs().len() as u64 })
 }
 
@@ -108,4 +112,22 @@ pub(super) fn promote(
         }
     }
     Ok(completed)
+}
+
+/// The same once all has come. What turns out not to be right here after all
+/// comes once more. Returns how many bytes that was, and how many packs are
+/// whole now.
+pub(super) fn promote_all(
+    store: &Store,
+    remote: &RemoteStore,
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<(u64, u64), RemoteError> {
+    let completed = promote(store, remote, observer)?;
+    if store.partial_packs().is_empty() {
+        return Ok((0, completed));
+    }
+    match everything(store, remote, (runtime, observer))? {
+        0 => Ok((0, completed)),
+        again => Ok((again, completed + promote(store, remote, observer)?)),
+    }
 }
