@@ -151,6 +151,14 @@ impl Context {
         }
     }
 
+    /// Ends what is still under way: threads that write to a disk have a moment
+    /// for it, and nothing is waited for longer.
+    pub(crate) fn close(self) {
+        if let Some(runtime) = self.runtime.into_inner() {
+            runtime.shutdown_timeout(remote::LAST_MOMENT);
+        }
+    }
+
     /// Whether `--stats` was given.
     pub(crate) fn wants_stats(&self) -> bool {
         self.wants_stats

@@ -34,11 +34,13 @@ fn main() -> ExitCode {
     };
     let ran = commands::run(&args.command, &context);
     context.tell_stats();
-    match ran {
+    let exit = match ran {
         Ok(done) => report::done(done),
         Err(error) => {
             let advice = snapshot::advice(&error, &context, std::env::args_os());
             report::failure(&error, advice, context.ui())
         }
-    }
+    };
+    context.close();
+    exit
 }

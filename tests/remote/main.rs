@@ -10,6 +10,7 @@ mod distant;
 mod outside;
 mod parquet;
 mod patience;
+mod pauses;
 mod place;
 mod pushing;
 mod ranges;

@@ -1,154 +1,198 @@
-//! How long is waited: as long as a service asks for, unless nothing more is
-//! wanted. In virtual time.
+//! How long is waited: under limits, in silence, and once somebody wants to stop.
 
 use std::{
-    ops::Range,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
 };
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use snap_remote::service::{
-    Conditions, Listed, Object, Progress, Service, ServiceError, Upload, Version, What, When,
-    client::{Client, Policy, WHOLE_BYTES},
+use opendal::{Operator, services};
+use snap_core::base::observe::{Note, Observer};
+use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_remote::{
+    service::{
+        Conditions, Service, ServiceError, Stop, What, When,
+        client::{Client, Policy},
+        memory::Memory,
+        opendal::Bucket,
+        transport::Transport,
+    },
+    store::{RemoteError, claims::LEASE},
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
-const SECOND: Duration = Duration::from_secs(1);
+use crate::place::{Place, Wrapped, branch, bucket, hasty};
 
-/// A service that wants to be left alone, and somebody who stops asking.
-#[derive(Debug)]
-struct Busy {
-    /// As many requests are refused.
-    refused: Mutex<u32>,
-    wait: Duration,
-    stop: Instant,
-    aborted: Arc<AtomicBool>,
+const NONE: Conditions = Conditions { absent: false, unchanged: false };
+
+fn virtual_time() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// An upload of which no part arrives.
-struct Stuck(Arc<AtomicBool>);
-
-impl Upload for Stuck {
-    fn part(&mut self, _: Bytes) -> Reply<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn finish(&mut self) -> Reply<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
-    fn abort(&mut self) -> Reply<'_, ()> {
-        self.0.store(true, Ordering::Relaxed);
-        Box::pin(std::future::ready(Ok(())))
-    }
+/// A stop, and what asks for it.
+fn stop() -> (Stop, Arc<AtomicBool>) {
+    let asked = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&asked);
+    (Stop::when(move || told.load(SeqCst)), asked)
 }
 
-impl Busy {
-    fn reply<T: Send + 'static>(&self, value: T) -> BoxFuture<'_, Result<T, ServiceError>> {
-        Box::pin(async move {
-            sleep(SECOND).await;
-            let mut refused = self.refused.lock().unwrap();
-            if *refused == 0 {
-                return Ok(value);
-            }
-            *refused -= 1;
-            let error = ServiceError::new("ask", "x", What::Busy, String::new());
-            Err(ServiceError { retry_after: Some(self.wait), ..error })
-        })
-    }
-}
-
-type Reply<'a, T> = BoxFuture<'a, Result<T, ServiceError>>;
-
-fn object() -> Object {
-    Object { bytes: Bytes::new(), version: None }
-}
-
-impl Service for Busy {
-    fn read<'a>(&'a self, _: &'a str, _: Range<u64>) -> Reply<'a, Object> {
-        self.reply(object())
-    }
-
-    fn read_whole<'a>(&'a self, _: &'a str, _: u64) -> Reply<'a, Object> {
-        self.reply(object())
-    }
-
-    fn write<'a>(&'a self, _: &'a str, _: Bytes, _: When) -> Reply<'a, Option<Version>> {
-        self.reply(None)
-    }
-
-    fn list<'a>(&'a self, _: &'a str) -> Reply<'a, Vec<Listed>> {
-        self.reply(Vec::new())
-    }
-
-    fn length<'a>(&'a self, _: &'a str) -> Reply<'a, Option<u64>> {
-        self.reply(None)
-    }
-
-    fn remove<'a>(&'a self, _: &'a str) -> Reply<'a, ()> {
-        self.reply(())
-    }
-
-    fn upload(&self, _: &str) -> Option<Box<dyn Upload>> {
-        Some(Box::new(Stuck(Arc::clone(&self.aborted))))
-    }
-
-    fn conditions(&self) -> Conditions {
-        Conditions { absent: true, unchanged: true }
-    }
-
-    fn stopped(&self) -> BoxFuture<'_, ()> {
-        Box::pin(sleep_until(self.stop))
-    }
-}
-
-fn client(refused: u32, wait: Duration, stop: Duration, policy: Policy) -> Client {
-    let stop = Instant::now() + stop;
-    let busy = Busy { refused: Mutex::new(refused), wait, stop, aborted: Arc::default() };
-    Client::new(Arc::new(busy), policy, Arc::default())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_is_left_alone_for_as_long_as_it_asks_for() {
-    let began = Instant::now();
-    let client = client(2, SECOND * 40, SECOND * 1000, Policy::default());
-    client.list("").await.unwrap();
-    assert_eq!(began.elapsed().as_secs(), 1 + 40 + 1 + 40 + 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_stops_does_not_wait_to_the_end_of_a_pause() {
-    let began = Instant::now();
-    let client = client(9, SECOND * 40, SECOND * 50, Policy::default());
-    let error = client.write("x", Bytes::new(), When::Always).await.unwrap_err();
-    assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_stops_does_not_wait_until_bytes_are_paid_for() {
-    let began = Instant::now();
-    let limits = (Some(10), Some(10));
-    let client = client(0, SECOND, SECOND * 50, Policy { limits, ..Policy::default() });
-    client.read("x", 0..1000).await.unwrap();
-    let error = client.read("x", 0..1000).await.unwrap_err();
-    assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
+async fn ask_after(asked: Arc<AtomicBool>, seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+    asked.store(true, SeqCst);
 }
 
 #[tokio::test]
-async fn whoever_stops_does_not_wait_for_parts_and_has_them_removed() {
+async fn a_body_that_stops_coming_is_given_up() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    server.put("x", vec![7; 100_000]);
+    let builder = services::S3::default()
+        .bucket(server.bucket())
+        .region(S3Server::REGION)
+        .endpoint(&proxy.endpoint())
+        .access_key_id(server.access_key())
+        .secret_access_key(server.secret_key())
+        .disable_config_load();
+    let transport = Transport::new(Arc::default()).unwrap().bearing(Duration::from_millis(200));
+    let service = Bucket::over_http(Operator::new(builder).unwrap(), transport);
+    proxy.add(Rule::new(Fault::StallBody).kind(Kind::Get).times(2));
+    // Long after: without it, never.
+    let long = Duration::from_secs(60);
+    for read in [service.read_whole("x", 100_000), service.read("x", 10..90_000)] {
+        let read = tokio::time::timeout(long, read);
+        let error = read.await.expect("it is given up").unwrap_err();
+        assert_eq!(error.what, What::Temporary, "{error}");
+    }
+    assert_eq!(service.read_whole("x", 100_000).await.unwrap().bytes.len(), 100_000);
+}
+
+#[tokio::test]
+async fn a_limit_holds_within_a_request_and_for_each_attempt() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let limited = |limits| {
+        let service = bucket(&proxy.endpoint(), &server, &Arc::default());
+        Client::new(service, Policy { limits, ..hasty() }, Arc::default())
+    };
+    let client = limited((Some(400_000), None));
+    proxy.add(Rule::new(Fault::status(500)).kind(Kind::Put).times(1));
+    let began = Instant::now();
+    client.write("objects/x", vec![7; 100_000].into(), When::Always).await.unwrap();
+    // All but the last piece has been paid for, twice.
+    assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
+    assert_eq!(server.get("some/prefix/objects/x").unwrap(), vec![7; 100_000]);
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sparse");
-    let length = WHOLE_BYTES + 1;
-    fs_err::File::create(&path).unwrap().set_len(length).unwrap();
-    let (stop, aborted) = (Instant::now() + SECOND / 2, Arc::<AtomicBool>::default());
-    let busy = Busy { refused: Mutex::default(), wait: SECOND, stop, aborted: aborted.clone() };
-    let client = Client::new(Arc::new(busy), Policy::default(), Arc::default());
-    let written = client.write_file("x", (&path, length), &Progress::default()).await;
-    assert_eq!(written.unwrap_err().what, What::Stopped);
-    assert!(aborted.load(Ordering::Relaxed));
+    let path = folder.path().join("file");
+    fs_err::write(&path, vec![8; 200_000]).unwrap();
+    let began = Instant::now();
+    let progress = snap_remote::service::Progress::default();
+    client.write_file("objects/y", (&path, 200_000), &progress).await.unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+
+    server.put("some/prefix/z", vec![9; 1_000_000]);
+    let client = limited((None, Some(2_000_000)));
+    let began = Instant::now();
+    assert_eq!(client.read_whole("z", 1_000_000).await.unwrap().bytes, vec![9; 1_000_000]);
+    assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
+}
+
+/// A service that is busy, and asks for a minute.
+fn busy() -> Arc<dyn Service> {
+    let memory = Arc::new(Memory::named("busy", Arc::default()));
+    Wrapped::failing_with(memory, |operation, key| {
+        let error = ServiceError::new(operation, key, What::Busy, String::new());
+        ServiceError { retry_after: Some(Duration::from_secs(60)), ..error }
+    })
+}
+
+#[test]
+fn who_wants_to_stop_waits_for_no_pause_and_no_limit() {
+    virtual_time().block_on(async {
+        let (stop, asked) = stop();
+        let client = Client::new(busy(), hasty(), Arc::default()).until(stop.clone());
+        let began = Instant::now();
+        let (read, ()) =
+            futures::join!(client.read_whole("x", 1_000_000), ask_after(Arc::clone(&asked), 1));
+        assert_eq!(read.unwrap_err().what, What::Stopped);
+        assert!(began.elapsed() < Duration::from_secs(2));
+
+        asked.store(false, SeqCst);
+        let memory = Arc::new(Memory::named("limited", Arc::default()));
+        let policy = Policy { limits: (Some(10), None), ..hasty() };
+        let client = Client::new(memory, policy, Arc::default()).until(stop);
+        client.write("x", vec![7; 1000].into(), When::Always).await.unwrap();
+        let began = Instant::now();
+        let write = client.write("x", vec![8; 10].into(), When::Always);
+        let (written, ()) = futures::join!(write, ask_after(Arc::clone(&asked), 1));
+        assert_eq!(written.unwrap_err().what, What::Stopped);
+        assert!(began.elapsed() < Duration::from_secs(2));
+        // What must not stay behind goes all the same.
+        client.clear_away("x").await.unwrap();
+        asked.store(false, SeqCst);
+        assert_eq!(client.length("x").await.unwrap(), None);
+    });
+}
+
+/// Keeps the names of refs whose claims are waited for.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Observer for Told {
+    fn note(&self, note: Note<'_>) {
+        if let Note::ClaimHeld { name, location, .. } = note {
+            self.0.lock().unwrap().push(format!("{name} at {location}"));
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
+    let memory = Arc::new(Memory::named("stopped_claim", Arc::default()).with_conditions(NONE));
+    let place = Place::new();
+    let (stop, asked) = stop();
+    let remote = place.remote_until(memory.clone(), "remote", stop);
+    virtual_time().block_on(async {
+        let theirs = "claims/heads/main/0123";
+        memory.write(theirs, "\n".into(), When::Always).await.unwrap();
+        let slot = remote.slot(&branch("main")).await.unwrap();
+        let told = Told::default();
+        let began = Instant::now();
+        let name = branch("main");
+        let swap = remote.swap_observed(&name, &slot, (None, &told));
+        let (swapped, ()) = futures::join!(swap, ask_after(asked, 20));
+        let RemoteError::Service(error) = swapped.unwrap_err() else { panic!("not stopped") };
+        assert_eq!(error.what, What::Stopped);
+        assert!(began.elapsed() < LEASE);
+        assert_eq!(*told.0.lock().unwrap(), ["main at test://place"]);
+        let left = memory.list("claims/").await.unwrap();
+        assert_eq!(left.iter().map(|claim| &*claim.key).collect::<Vec<_>>(), [theirs]);
+    });
+}
+
+#[test]
+fn a_ref_whose_write_has_begun_is_seen_to_its_end() {
+    let memory = Arc::new(Memory::named("begun", Arc::default()).with_conditions(NONE));
+    let place = Place::new();
+    let (stop, asked) = stop();
+    let service = Wrapped::new(memory.clone(), |_, operation, key| {
+        let slow = operation == "write" && key.starts_with("refs/");
+        Box::pin(async move {
+            if slow {
+                sleep(Duration::from_secs(10)).await;
+            }
+            false
+        })
+    });
+    let remote = place.remote_until(service, "remote", stop);
+    virtual_time().block_on(async {
+        let name = branch("main");
+        let slot = remote.slot(&name).await.unwrap();
+        let new = snap_core::base::id::CommitId::of(b"new");
+        let swap = remote.swap(&name, &slot, Some(new));
+        let (swapped, ()) = futures::join!(swap, ask_after(asked, 5));
+        swapped.unwrap();
+        assert_eq!(memory.list("claims/").await.unwrap(), []);
+    });
 }

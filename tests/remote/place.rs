@@ -22,7 +22,7 @@ use snap_core::{
 use snap_nettest::S3Server;
 use snap_remote::{
     service::{
-        Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+        Conditions, Listed, Object, Service, ServiceError, Stop, Version, What, When,
         client::{Client, Policy},
         opendal::Bucket,
         traffic::Traffic,
@@ -114,6 +114,18 @@ impl Place {
         traffic: Arc<Traffic>,
     ) -> RemoteStore {
         let client = Client::new(service, hasty(), traffic);
+        let cache = self.folder.path().join("store/cache").join(cache);
+        RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
+    }
+
+    /// The same, of which `stop` is asked whether to go on.
+    pub(crate) fn remote_until(
+        &self,
+        service: Arc<dyn Service>,
+        cache: &str,
+        stop: Stop,
+    ) -> RemoteStore {
+        let client = Client::new(service, hasty(), Arc::default()).until(stop);
         let cache = self.folder.path().join("store/cache").join(cache);
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
     }
@@ -218,6 +230,7 @@ pub(crate) struct Wrapped {
     inner: Arc<dyn Service>,
     calls: AtomicU64,
     before: Before,
+    error: fn(&'static str, &str) -> ServiceError,
     pub(crate) seen: Mutex<Vec<(&'static str, String)>>,
 }
 
@@ -232,8 +245,25 @@ impl Wrapped {
         inner: Arc<dyn Service>,
         before: impl Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let before = Box::new(before);
-        Arc::new(Self { inner, calls: AtomicU64::new(0), before, seen: Mutex::default() })
+        let error = |operation, key: &str| {
+            ServiceError::new(operation, key, What::Other, "it broke".to_owned())
+        };
+        Arc::new(Self {
+            inner,
+            calls: AtomicU64::new(0),
+            before: Box::new(before),
+            error,
+            seen: Mutex::default(),
+        })
+    }
+
+    /// Fails always, and with that.
+    pub(crate) fn failing_with(
+        inner: Arc<dyn Service>,
+        error: fn(&'static str, &str) -> ServiceError,
+    ) -> Arc<Self> {
+        let failing = Arc::into_inner(Self::failing_from(inner, 0)).unwrap();
+        Arc::new(Self { error, ..failing })
     }
 
     /// Fails for good from a call on.
@@ -277,7 +307,7 @@ impl Wrapped {
         self.seen.lock().unwrap().push((operation, key.to_owned()));
         match (self.before)(number, operation, key).await {
             false => Ok(()),
-            true => Err(ServiceError::new(operation, key, What::Other, "it broke".to_owned())),
+            true => Err((self.error)(operation, key)),
         }
     }
 }

@@ -5,13 +5,14 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use snap_core::{disk::scratch::Scratch, store::Distant};
 use snap_remote::{
     distant::{LazyDistant, RemotePacks, Waiting},
     service::{
-        ServiceError, What,
+        ServiceError, Stop, What,
         client::{Client, Policy},
         open,
     },
@@ -29,6 +30,9 @@ use crate::{context::Context, env::RemoteEnv, report::CliError};
 
 /// Threads that wait for the network; what they do between is little.
 const THREADS: usize = 2;
+
+/// How long what is under way may take at the end of a command.
+pub(crate) const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// How fast bytes may go.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -113,7 +117,9 @@ impl Opener {
         let service = open::open(location, &self.options, &secrets, traffic)?;
         let service = Arc::new(Watched::new(service, Arc::clone(&self.network)));
         let client = Client::new(service, self.policy.clone(), Arc::clone(traffic));
-        Ok(client.at(&location.to_string()))
+        let network = Arc::clone(&self.network);
+        let stop = Stop::when(move || network.is_stopped());
+        Ok(client.until(stop).at(&location.to_string()))
     }
 
     fn store(&self) -> Result<RemoteStore, CliError> {

@@ -15,7 +15,7 @@ mod stats;
 pub(crate) mod tracking;
 
 pub(crate) use self::{
-    connect::{Connection, LimitArgs, runtime},
+    connect::{Connection, LAST_MOMENT, LimitArgs, runtime},
     elsewhere::{Elsewhere, Split},
     network::Network,
     place::{Place, USUAL},

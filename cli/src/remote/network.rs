@@ -1,5 +1,5 @@
-//! What a command has under way with services elsewhere: counted for all of
-//! them together, and given up when the user asks to stop.
+//! What a command has under way with services elsewhere, counted for all of
+//! them together.
 
 use std::{
     future::Future,
@@ -10,17 +10,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use bytes::Bytes;
 use snap_remote::service::{
-    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
-    traffic::Traffic,
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, When, traffic::Traffic,
 };
-
-/// How soon Ctrl-C is noticed while a reply is awaited.
-const POLL: Duration = Duration::from_millis(50);
 
 type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
 
@@ -52,16 +47,9 @@ impl Network {
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
-
-    async fn stopped(&self) {
-        while !self.is_stopped() {
-            tokio::time::sleep(POLL).await;
-        }
-    }
 }
 
-/// A service whose requests are counted while they are under way, and end at
-/// Ctrl-C.
+/// A service whose requests are counted while they are under way.
 #[derive(Debug)]
 pub(super) struct Watched {
     inner: Arc<dyn Service>,
@@ -82,57 +70,46 @@ impl Watched {
         Self { inner, network }
     }
 
-    fn watch<'a, T: Send + 'a>(
-        &'a self,
-        operation: &'static str,
-        key: &'a str,
-        work: Reply<'a, T>,
-    ) -> Reply<'a, T> {
+    fn watch<'a, T: Send + 'a>(&'a self, work: Reply<'a, T>) -> Reply<'a, T> {
         Box::pin(async move {
             self.network.in_flight.fetch_add(1, Ordering::Relaxed);
             let _flight = Flight(&self.network.in_flight);
-            tokio::select! {
-                biased;
-                () = self.network.stopped() => {
-                    Err(ServiceError::new(operation, key, What::Stopped, String::new()))
-                }
-                done = work => done,
-            }
+            work.await
         })
     }
 }
 
 impl Service for Watched {
     fn read<'a>(&'a self, key: &'a str, range: Range<u64>) -> Reply<'a, Object> {
-        self.watch("read", key, self.inner.read(key, range))
+        self.watch(self.inner.read(key, range))
     }
 
     fn read_whole<'a>(&'a self, key: &'a str, most: u64) -> Reply<'a, Object> {
-        self.watch("read", key, self.inner.read_whole(key, most))
+        self.watch(self.inner.read_whole(key, most))
     }
 
     fn write<'a>(&'a self, key: &'a str, bytes: Bytes, when: When) -> Reply<'a, Option<Version>> {
-        self.watch("write", key, self.inner.write(key, bytes, when))
+        self.watch(self.inner.write(key, bytes, when))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> Reply<'a, Vec<Listed>> {
-        self.watch("list", prefix, self.inner.list(prefix))
+        self.watch(self.inner.list(prefix))
     }
 
     fn length<'a>(&'a self, key: &'a str) -> Reply<'a, Option<u64>> {
-        self.watch("stat", key, self.inner.length(key))
+        self.watch(self.inner.length(key))
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()> {
-        self.watch("remove", key, self.inner.remove(key))
+        self.watch(self.inner.remove(key))
     }
 
     fn conditions(&self) -> Conditions {
         self.inner.conditions()
     }
 
-    fn stopped(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.network.stopped())
+    fn keeps_pace(&self) -> bool {
+        self.inner.keeps_pace()
     }
 
     fn at_once(&self) -> usize {
@@ -144,19 +121,18 @@ impl Service for Watched {
     }
 
     fn write_file<'a>(&'a self, key: &'a str, path: &'a Path, length: u64) -> Reply<'a, ()> {
-        self.watch("write", key, self.inner.write_file(key, path, length))
+        self.watch(self.inner.write_file(key, path, length))
     }
 
     fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
-        // Its parts end at Ctrl-C by themselves.
         self.inner.upload(key)
     }
 
     fn peek<'a>(&'a self, prefix: &'a str, most: usize) -> Reply<'a, Vec<String>> {
-        self.watch("list", prefix, self.inner.peek(prefix, most))
+        self.watch(self.inner.peek(prefix, most))
     }
 
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> Reply<'a, ()> {
-        self.watch("remove", keys.first().map_or("", String::as_str), self.inner.remove_many(keys))
+        self.watch(self.inner.remove_many(keys))
     }
 }

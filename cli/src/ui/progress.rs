@@ -163,6 +163,11 @@ impl Observer for Progress<'_> {
                 "renames are not looked for: more than {} files came or went",
                 super::size::grouped(limit as u64)
             )),
+            Note::ClaimHeld { name, location, patience_secs } => self.tell(format_args!(
+                "somebody else is moving {name} at {location}, or was cut off; waiting, for {} min \
+                 at most",
+                patience_secs / 60
+            )),
             Note::TidyFailed { error } => {
                 self.tell(format_args!("tidying up failed, nothing is lost: {}", chain(error)));
             }

@@ -91,6 +91,15 @@ pub enum Note<'a> {
         /// How many there may be.
         limit: usize,
     },
+    /// Somebody else is moving a ref elsewhere, or died while doing so.
+    ClaimHeld {
+        /// Which ref.
+        name: &'a str,
+        /// Where.
+        location: &'a str,
+        /// For how long they are waited for at most.
+        patience_secs: u64,
+    },
     /// Tidying up after a finished commit failed; nothing is lost.
     TidyFailed {
         /// Why.

@@ -19,13 +19,14 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
+    time::sleep,
 };
 
 use super::{
-    Conditions, Listed, Object, Progress, Service, ServiceError, Upload, Version, What, When,
+    Conditions, Listed, Object, Progress, Service, ServiceError, Stop, Upload, Version, What, When,
     gauge::{Gauge, Turn},
-    throttle::Throttle,
+    shielded,
+    throttle::Pace,
     traffic::Traffic,
     unread,
     upload::read_part,
@@ -52,9 +53,9 @@ const PART_ATTEMPTS: u32 = 4;
 /// room for the next, so together they must leave room for one more.
 const UPLOADS: usize = 2;
 
-/// How long whoever wants nothing more waits until the parts that were sent are
-/// removed; what then stays is for the rules of the bucket to remove.
-const ABORT: Duration = Duration::from_secs(5);
+/// How long clearing up may take once it was asked to stop; what then stays of
+/// an upload is for the rules of the bucket to remove.
+const CLEARING: Duration = Duration::from_secs(5);
 
 /// How requests are made.
 #[derive(Clone, Debug)]
@@ -96,8 +97,8 @@ pub struct Client {
     service: Arc<dyn Service>,
     policy: Arc<Policy>,
     gauge: Arc<Gauge>,
-    upload: Arc<Throttle>,
-    download: Arc<Throttle>,
+    pace: Arc<Pace>,
+    stop: Stop,
     traffic: Arc<Traffic>,
     /// For messages.
     location: Arc<str>,
@@ -121,14 +122,16 @@ impl Client {
     /// Asks `service`, counting retries in `traffic`.
     pub fn new(service: Arc<dyn Service>, policy: Policy, traffic: Arc<Traffic>) -> Self {
         let gauge = Arc::new(Gauge::new(policy.requests.min(service.at_once())));
-        let (upload, download) = policy.limits;
-        let (upload, download) = (Arc::new(Throttle::new(upload)), Throttle::new(download).into());
+        let pace = Arc::new(Pace::new(policy.limits));
+        // All that are under way share the limit, and wait for each other.
+        let shared = pace.rate().map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
+        let policy = Policy { least_rate: policy.least_rate.min(shared), ..policy };
         Self {
             service,
             policy: Arc::new(policy),
             gauge,
-            upload,
-            download,
+            pace,
+            stop: Stop::default(),
             traffic,
             location: "".into(),
             held: Arc::new(Semaphore::new(HELD_PAGES as usize)),
@@ -140,6 +143,12 @@ impl Client {
     #[must_use]
     pub fn at(self, location: &str) -> Self {
         Self { location: location.into(), ..self }
+    }
+
+    /// The same, which gives up when `stop` is asked for, whatever it waits for.
+    #[must_use]
+    pub fn until(self, stop: Stop) -> Self {
+        Self { stop, ..self }
     }
 
     /// What was counted so far.
@@ -158,8 +167,10 @@ impl Client {
     /// [`ServiceError`] of the last attempt.
     pub async fn read(&self, key: &str, range: Range<u64>) -> Result<Object, ServiceError> {
         let bytes = range.end.saturating_sub(range.start);
-        self.pause(("read", key), self.download.take(bytes)).await?;
-        self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await
+        let object =
+            self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await?;
+        self.pace_down(object.bytes.len() as u64).await;
+        Ok(object)
     }
 
     /// Reads all of an object, which may have `most` bytes.
@@ -169,7 +180,7 @@ impl Client {
     pub async fn read_whole(&self, key: &str, most: u64) -> Result<Object, ServiceError> {
         let read = || self.service.read_whole(key, most);
         let object = self.attempts("read", key, most, read).await?;
-        self.pause(("read", key), self.download.take(object.bytes.len() as u64)).await?;
+        self.pace_down(object.bytes.len() as u64).await;
         Ok(object)
     }
 
@@ -197,7 +208,7 @@ impl Client {
         when: When,
     ) -> Result<Option<Version>, ServiceError> {
         let length = bytes.len() as u64;
-        self.pause(("write", key), self.upload.take(length)).await?;
+        self.pace_up(length).await;
         let write = || self.service.write(key, bytes.clone(), when.clone());
         self.attempts("write", key, length, write).await
     }
@@ -224,6 +235,45 @@ impl Client {
     /// [`ServiceError`] of the last attempt.
     pub async fn remove(&self, key: &str) -> Result<(), ServiceError> {
         self.attempts("remove", key, 0, || self.service.remove(key)).await
+    }
+
+    /// Removes what must not stay behind, even when it was asked to stop: then
+    /// it is tried once, and not for long.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn clear_away(&self, key: &str) -> Result<(), ServiceError> {
+        self.clear(("remove", key), || self.service.remove(key)).await
+    }
+
+    async fn clear<F>(
+        &self,
+        (operation, key): (&'static str, &str),
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<(), ServiceError>
+    where
+        F: Future<Output = Result<(), ServiceError>>,
+    {
+        match self.attempts(operation, key, 0, &mut attempt).await {
+            Err(error) if error.what == What::Stopped => {
+                let cleared = tokio::time::timeout(CLEARING, attempt()).await;
+                cleared.unwrap_or(Err(error)).map_err(|error| self.placed(error))
+            }
+            done => done,
+        }
+    }
+
+    /// Waits for so long.
+    ///
+    /// # Errors
+    /// [`What::Stopped`].
+    pub async fn pause(&self, pause: Duration) -> Result<(), ServiceError> {
+        self.stop.or(sleep(pause)).await.ok_or_else(|| self.stopped("wait", ""))
+    }
+
+    /// Does `work` to its end, and only then notices that it was asked to stop.
+    pub async fn unhindered<T>(&self, work: impl Future<Output = T>) -> T {
+        shielded(work).await
     }
 
     /// Removes objects, as far as they are there.
@@ -277,25 +327,18 @@ impl Client {
         let _turn = self.uploads.acquire().await.expect("never closed");
         self.check_going(key, progress)?;
         let Some(upload) = self.service.upload(key) else {
-            self.pause(("write", key), self.upload.take(length)).await?;
+            self.pace_up(length).await;
             let write = || self.service.write_file(key, path, length);
             self.attempts("write", key, length, write).await?;
             progress.advance(length);
             return Ok(());
         };
         let upload = Mutex::new(upload);
-        let result = tokio::select! {
-            biased;
-            () = self.service.stopped() => Err(self.stopped("write", key)),
-            result = self.write_parts((key, &upload), (path, length), progress) => result,
-        };
-        if let Err(error) = &result {
+        let parts = self.write_parts((key, &upload), (path, length), progress);
+        let result = self.stop.or(parts).await.unwrap_or_else(|| Err(self.stopped("write", key)));
+        if result.is_err() {
             let abort = || async { upload.lock().await.abort().await };
-            let abort = self.attempts("write", key, 0, abort);
-            let _ = match error.what {
-                What::Stopped => timeout(ABORT, abort).await.is_ok_and(|done| done.is_ok()),
-                _ => abort.await.is_ok(),
-            };
+            let _ = self.clear(("write", key), abort).await;
         }
         result
     }
@@ -312,7 +355,6 @@ impl Client {
             self.check_going(key, progress)?;
             let end = length.min(at + PART_BYTES);
             let bytes = self.hold(key, path, at..end).await?;
-            self.pause(("write", key), self.upload.take(end - at)).await?;
             // It waits for others to be through.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.part(bytes.clone()).await };
@@ -347,16 +389,18 @@ impl Client {
         }
     }
 
-    /// Waits, unless nothing more is wanted.
-    async fn pause(
-        &self,
-        (operation, key): (&'static str, &str),
-        wait: impl Future<Output = ()>,
-    ) -> Result<(), ServiceError> {
-        tokio::select! {
-            biased;
-            () = wait => Ok(()),
-            () = self.service.stopped() => Err(self.stopped(operation, key)),
+    /// Waits until so many bytes may go, where the service does not see to it.
+    async fn pace_up(&self, bytes: u64) {
+        if !self.service.keeps_pace() {
+            // Whether it was given up is seen right after.
+            let _ = self.stop.or(self.pace.up.take(bytes)).await;
+        }
+    }
+
+    /// As [`Self::pace_up`], for what has come.
+    async fn pace_down(&self, bytes: u64) {
+        if !self.service.keeps_pace() {
+            let _ = self.stop.or(self.pace.down.take(bytes)).await;
         }
     }
 
@@ -386,6 +430,20 @@ impl Client {
         tries: u32,
         (operation, key): (&'static str, &str),
         bytes: u64,
+        attempt: impl FnMut() -> F,
+    ) -> Result<T, ServiceError>
+    where
+        F: Future<Output = Result<T, ServiceError>>,
+    {
+        let work = self.insist(tries, (operation, key), bytes, attempt);
+        self.stop.or(work).await.unwrap_or_else(|| Err(self.stopped(operation, key)))
+    }
+
+    async fn insist<T, F>(
+        &self,
+        tries: u32,
+        (operation, key): (&'static str, &str),
+        bytes: u64,
         mut attempt: impl FnMut() -> F,
     ) -> Result<T, ServiceError>
     where
@@ -395,7 +453,8 @@ impl Client {
         let mut pause = self.policy.pause;
         for number in 1.. {
             let turn = self.gauge.turn().await;
-            let outcome = tokio::time::timeout(patience, attempt()).await;
+            let attempt = Pace::during(Some(Arc::clone(&self.pace)), attempt());
+            let outcome = tokio::time::timeout(patience, attempt).await;
             let result = outcome.unwrap_or_else(|_| Err(silence(operation, key, patience)));
             let error = match result {
                 Ok(done) => {
@@ -410,7 +469,7 @@ impl Client {
             }
             self.traffic.retry();
             let wait = error.retry_after.unwrap_or_else(|| jittered(pause));
-            self.pause((operation, key), sleep(wait)).await?;
+            sleep(wait).await;
             pause = (pause * 2).min(self.policy.longest_pause);
         }
         unreachable!("the loop above ends with a return")

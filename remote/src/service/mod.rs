@@ -12,6 +12,7 @@ pub mod memory;
 pub mod open;
 pub mod opendal;
 mod refusal;
+mod stop;
 mod throttle;
 pub mod traffic;
 pub mod transport;
@@ -23,6 +24,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 pub use error::{ServiceError, What};
+pub use stop::Stop;
+pub(crate) use stop::shielded;
 pub use upload::{Progress, Upload};
 
 /// What says whether an object is still what it was: an ETag, a generation.
@@ -129,15 +132,14 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Which conditions it keeps to.
     fn conditions(&self) -> Conditions;
 
-    /// Comes to its end once whoever asks wants nothing more. No pause is made
-    /// longer than that.
-    fn stopped(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
-    }
-
     /// How many requests it bears at a time, if that is known beforehand.
     fn at_once(&self) -> usize {
         usize::MAX
+    }
+
+    /// Whether its bodies keep to the limits of a client by themselves.
+    fn keeps_pace(&self) -> bool {
+        false
     }
 
     /// Writes the first `length` bytes of a file as an object, whole or not at

@@ -18,6 +18,7 @@ use snap_core::disk::scratch::unique_name;
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
     refusal::told,
+    throttle::Pace,
     too_long,
     traffic::{Kind, Traffic},
     transport::{Reply, Tasks, Transport, at_most, with_file},
@@ -90,6 +91,14 @@ impl Bucket {
         Self { operator, traffic: Some(traffic), puts: Puts::Aside, keeps_conditions: false }
     }
 
+    /// Waits until so many bytes may go out, if not over HTTP, whose bodies do
+    /// so themselves.
+    async fn pace_up(&self, bytes: u64) {
+        if let (Some(_), Some(pace)) = (&self.traffic, Pace::now()) {
+            pace.up.take(bytes).await;
+        }
+    }
+
     fn count(&self, kind: Kind, sent: usize, received: usize) {
         if let Some(traffic) = &self.traffic {
             traffic.request(kind);
@@ -108,6 +117,9 @@ impl Bucket {
         let version = reader.metadata().and_then(version_of);
         let bytes = buffer.to_bytes();
         self.count(Kind::Get, 0, bytes.len());
+        if let (Some(_), Some(pace)) = (&self.traffic, Pace::now()) {
+            pace.down.take(bytes.len() as u64).await;
+        }
         Ok(Object { bytes, version })
     }
 }
@@ -155,6 +167,7 @@ impl Bucket {
         options: options::WriteOptions,
     ) -> Result<Option<Version>, ServiceError> {
         self.count(Kind::Put, bytes.len(), 0);
+        self.pace_up(bytes.len() as u64).await;
         let write = self.operator.write_options(key, bytes, options);
         let (result, reply) = Reply::of(write).await;
         let metadata = result.map_err(|error| told("write", key, &error, reply))?;
@@ -182,7 +195,9 @@ impl Bucket {
         let mut writer = self.operator.writer(key).await.map_err(failed)?;
         let mut at = 0;
         while at < length {
-            let end = length.min(at + PIECE_BYTES);
+            let piece = Pace::now().and_then(|pace| pace.up.piece()).unwrap_or(PIECE_BYTES);
+            let end = length.min(at + piece);
+            self.pace_up(end - at).await;
             let written = match read_part(path, at..end).await {
                 Ok(piece) => writer.write(piece).await.map_err(failed),
                 Err(error) => Err(unread(key, &error)),
@@ -405,6 +420,10 @@ impl Service for Bucket {
             let first = keys.first().map_or("", String::as_str);
             result.map_err(|error| told("remove", first, &error, reply))
         })
+    }
+
+    fn keeps_pace(&self) -> bool {
+        true
     }
 
     fn at_once(&self) -> usize {

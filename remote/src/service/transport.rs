@@ -3,12 +3,13 @@
 use std::{
     future::Future,
     path::PathBuf,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream, stream::BoxStream};
 use http::{Method, Request, Response, StatusCode};
 use opendal::{
     Buffer, Error, ErrorKind, Execute, HttpBody, HttpTransport, HttpTransporter,
@@ -17,8 +18,11 @@ use opendal::{
 use opendal_http_transport_reqwest::ReqwestTransport;
 use snap_core::base::{limits, time::Time};
 
+use tokio::time::{Instant, timeout, timeout_at};
+
 use super::{
     refusal::is_garbled,
+    throttle::Pace,
     traffic::{Kind, Traffic},
     upload::read_part,
 };
@@ -26,11 +30,16 @@ use super::{
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a reply may take to begin, besides the time that the request needs.
+/// How long a reply may take to begin, besides the time that the request needs,
+/// and each piece of its body to come.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The least rate that a request is expected to go out at, in bytes a second.
 const LEAST_RATE: u64 = 64 << 10;
+
+/// How long it may take besides until the line has taken what was handed over
+/// last: 4 MiB in the buffers of a socket, at the least rate.
+const DRAIN: Duration = Duration::from_secs(64);
 
 /// Bytes of a file that are read at a time while it goes out.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -112,8 +121,9 @@ pub(super) struct Tasks;
 impl Execute for Tasks {
     fn execute(&self, work: BoxedStaticFuture<()>) {
         let parent = REPLY.try_with(Arc::clone).unwrap_or_default();
+        let pace = Pace::now();
         tokio::spawn(async move {
-            let ((), reply) = Reply::of(work).await;
+            let ((), reply) = Reply::of(Pace::during(pace, work)).await;
             if reply.is_bad() {
                 *parent.lock().unwrap_or_else(PoisonError::into_inner) = reply;
             }
@@ -127,7 +137,22 @@ pub struct Transport {
     inner: ReqwestTransport,
     client: reqwest::Client,
     traffic: Arc<Traffic>,
+    silence: Duration,
 }
+
+/// A body as OpenDAL has it.
+type Pieces = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync + Unpin>;
+
+/// A body that goes out piece by piece.
+struct Outgoing {
+    pieces: BoxStream<'static, std::io::Result<Bytes>>,
+    length: u64,
+    moved: Moved,
+}
+
+/// When a body that goes out last moved, or will.
+#[derive(Clone, Debug)]
+struct Moved(Arc<Mutex<Instant>>);
 
 impl Transport {
     /// A transport with connections of its own, counting in `traffic`.
@@ -142,7 +167,14 @@ impl Transport {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { inner: ReqwestTransport::new(client.clone()), client, traffic })
+        let inner = ReqwestTransport::new(client.clone());
+        Ok(Self { inner, client, traffic, silence: SILENCE })
+    }
+
+    /// The same, which bears silence for so long.
+    #[must_use]
+    pub fn bearing(self, silence: Duration) -> Self {
+        Self { silence, ..self }
     }
 }
 
@@ -167,11 +199,60 @@ impl From<Transport> for HttpTransporter {
 }
 
 impl Transport {
-    /// Sends a file in place of the body.
-    async fn fetch_file(
+    /// What goes out in place of the body: the file, or the body itself under a
+    /// limit.
+    fn outgoing(&self, request: &Request<Buffer>, pace: Option<&Arc<Pace>>) -> Option<Outgoing> {
+        let is_put = kind(request) == Kind::Put;
+        let file = FILE.try_with(Clone::clone).ok().filter(|_| is_put);
+        let piece = pace.and_then(|pace| pace.up.piece());
+        let (pieces, length) = match (file, piece) {
+            (Some((path, length)), piece) => {
+                (pieces(path, length, piece.unwrap_or(PIECE_BYTES)).boxed(), length)
+            }
+            (None, Some(piece)) if !request.body().is_empty() => {
+                let body = request.body().clone();
+                (cut(body.to_bytes(), piece as usize).boxed(), body.len() as u64)
+            }
+            _ => return None,
+        };
+        let (pace, moved) = (pace.cloned(), Moved(Arc::new(Mutex::new(Instant::now()))));
+        let told = moved.clone();
+        let pieces = pieces.and_then(move |bytes| {
+            let (pace, moved) = (pace.clone(), told.clone());
+            async move {
+                let start = pace.map(|pace| pace.up.reserve(bytes.len() as u64));
+                moved.tell(start.unwrap_or_else(Instant::now));
+                if let Some(start) = start {
+                    tokio::time::sleep_until(start).await;
+                }
+                Ok(bytes)
+            }
+        });
+        Some(Outgoing { pieces: pieces.boxed(), length, moved })
+    }
+
+    /// Sends that in place of the body.
+    async fn fetch_outgoing(
         &self,
         request: Request<Buffer>,
-        (path, length): (PathBuf, u64),
+        outgoing: Outgoing,
+    ) -> opendal::Result<Response<HttpBody>> {
+        let Outgoing { pieces, length, moved } = outgoing;
+        let mut fetch = pin!(self.fetch_pieces(request, (pieces, length)));
+        loop {
+            let until = || moved.last() + self.silence + DRAIN;
+            match timeout_at(until(), &mut fetch).await {
+                Ok(done) => return done,
+                Err(_) if until() > Instant::now() => {}
+                Err(_) => return Err(silence(self.silence + DRAIN)),
+            }
+        }
+    }
+
+    async fn fetch_pieces(
+        &self,
+        request: Request<Buffer>,
+        (pieces, length): (BoxStream<'static, std::io::Result<Bytes>>, u64),
     ) -> opendal::Result<Response<HttpBody>> {
         let unsent = |error: reqwest::Error| {
             Error::new(ErrorKind::Unexpected, "send http request")
@@ -180,7 +261,7 @@ impl Transport {
         };
         let (mut head, _) = request.into_parts();
         head.headers.insert(http::header::CONTENT_LENGTH, length.into());
-        let body = reqwest::Body::wrap_stream(pieces(path, length));
+        let body = reqwest::Body::wrap_stream(pieces);
         let request = self.client.request(head.method, head.uri.to_string());
         let mut reply = request.headers(head.headers).body(body).send().await.map_err(unsent)?;
         let mut response = Response::builder().status(reply.status());
@@ -195,13 +276,54 @@ impl Transport {
     }
 }
 
+impl Moved {
+    fn tell(&self, at: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn silence(patience: Duration) -> Error {
+    let silence = format!("no answer in {} s", patience.as_secs());
+    Error::new(ErrorKind::Unexpected, silence).set_temporary()
+}
+
+/// A body as it comes in: under the limit, and ended with an error when nothing
+/// more comes.
+fn incoming(body: HttpBody, pace: Option<Arc<Pace>>, patience: Duration) -> HttpBody {
+    body.map_inner(|pieces| {
+        let next = move |(mut pieces, pace): (Pieces, Option<Arc<Pace>>)| async move {
+            let piece: opendal::Result<Buffer> = match timeout(patience, pieces.next()).await {
+                Ok(piece) => piece?,
+                Err(_) => Err(silence(patience)),
+            };
+            if let (Ok(bytes), Some(pace)) = (&piece, &pace) {
+                pace.down.take(bytes.len() as u64).await;
+            }
+            Some((piece, (pieces, pace)))
+        };
+        Box::new(Box::pin(stream::unfold((pieces, pace), next)))
+    })
+}
+
+/// Bytes that are at hand, piece by piece.
+fn cut(bytes: Bytes, piece: usize) -> impl Stream<Item = std::io::Result<Bytes>> {
+    stream::iter(std::iter::successors(Some(bytes), move |rest| {
+        (rest.len() > piece).then(|| rest.slice(piece..))
+    }))
+    .map(move |rest| Ok(rest.slice(..piece.min(rest.len()))))
+}
+
 /// A file, piece by piece.
-fn pieces(path: PathBuf, length: u64) -> impl Stream<Item = std::io::Result<Bytes>> {
+fn pieces(path: PathBuf, length: u64, piece: u64) -> impl Stream<Item = std::io::Result<Bytes>> {
     stream::try_unfold((path, 0), move |(path, at)| async move {
         if at >= length {
             return Ok(None);
         }
-        let end = length.min(at + PIECE_BYTES);
+        let end = length.min(at + piece);
         let bytes = read_part(&path, at..end).await?;
         Ok(Some((bytes.into(), (path, end))))
     })
@@ -210,22 +332,20 @@ fn pieces(path: PathBuf, length: u64) -> impl Stream<Item = std::io::Result<Byte
 impl HttpTransport for Transport {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
         let kind = kind(&request);
-        let file = FILE.try_with(Clone::clone).ok().filter(|_| kind == Kind::Put);
-        let length = file.as_ref().map_or(request.body().len() as u64, |(_, length)| *length);
+        let pace = Pace::now();
+        let outgoing = self.outgoing(&request, pace.as_ref());
+        let length = outgoing.as_ref().map_or(request.body().len() as u64, |body| body.length);
         self.traffic.request(kind);
         self.traffic.sent(length);
         Reply { asked: true, ..Reply::default() }.note();
-        let patience = SILENCE + Duration::from_secs(length / LEAST_RATE);
-        let fetch = async {
-            match file {
-                Some(file) => self.fetch_file(request, file).await,
-                None => self.inner.fetch(request).await,
+        let response = match outgoing {
+            Some(outgoing) => self.fetch_outgoing(request, outgoing).await?,
+            None => {
+                let patience = self.silence + Duration::from_secs(length / LEAST_RATE);
+                let fetched = timeout(patience, self.inner.fetch(request)).await;
+                fetched.unwrap_or_else(|_| Err(silence(patience)))?
             }
         };
-        let response = tokio::time::timeout(patience, fetch).await.unwrap_or_else(|_| {
-            let silence = format!("no answer in {} s", patience.as_secs());
-            Err(Error::new(ErrorKind::Unexpected, silence).set_temporary())
-        })?;
         let response = match response.status() {
             StatusCode::BAD_REQUEST if kind == Kind::Put => doubted(response).await?,
             _ => response,
@@ -243,7 +363,7 @@ impl HttpTransport for Transport {
         if kind != Kind::Head && length.is_some_and(|length| length > most) {
             return Err(Reply::too_long(most));
         }
-        Ok(response.map(|body| bounded(body, most)))
+        Ok(response.map(|body| incoming(bounded(body, most), pace, self.silence)))
     }
 }
 

@@ -25,8 +25,14 @@
 use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
-use snap_core::{base::id::CommitId, repo::ref_name::RefName};
-use tokio::time::{Instant, sleep, timeout};
+use snap_core::{
+    base::{
+        id::CommitId,
+        observe::{Note, Observer},
+    },
+    repo::ref_name::RefName,
+};
+use tokio::time::{Instant, timeout};
 
 use super::{
     RemoteError, RemoteStore,
@@ -52,7 +58,7 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &Slot,
-        new: Option<CommitId>,
+        (new, observer): (Option<CommitId>, &dyn Observer),
     ) -> Result<(), RemoteError> {
         let claims = format!("claims/{}/{}/", name.kind().folder(), name.short());
         let (began, mut pause) = (Instant::now(), PAUSES.0);
@@ -61,7 +67,14 @@ impl RemoteStore {
             let nonce = nonce();
             let claim = format!("{claims}{nonce}");
             let claimed = Instant::now();
-            self.client.write(&claim, Bytes::from_static(b"\n"), When::Always).await?;
+            let written = self.client.write(&claim, Bytes::from_static(b"\n"), When::Always).await;
+            if let Err(error) = written {
+                if error.what == What::Stopped {
+                    // It may be there all the same.
+                    let _ = self.client.clear_away(&claim).await;
+                }
+                return Err(error.into());
+            }
             let others = self.others(&claims, &claim).await;
             let outcome = match &others {
                 Ok(others) if others.is_empty() => {
@@ -70,12 +83,20 @@ impl RemoteStore {
                 _ => None,
             };
             // One that stays is taken away by others, a lease later.
-            let _ = self.client.remove(&claim).await;
+            let _ = self.client.clear_away(&claim).await;
             if let Some(outcome) = outcome {
                 return outcome;
             }
-            self.take_away_stale(&mut seen, others?).await?;
-            sleep(jittered(pause)).await;
+            let others = others?;
+            if seen.is_empty() {
+                observer.note(Note::ClaimHeld {
+                    name: name.short(),
+                    location: &self.location,
+                    patience_secs: PATIENCE.as_secs(),
+                });
+            }
+            self.take_away_stale(&mut seen, others).await?;
+            self.client.pause(jittered(pause)).await?;
             pause = (pause * 2).min(PAUSES.1);
         }
         Err(RemoteError::Held { name: Box::new(name.clone()), location: self.location.clone() })
@@ -129,9 +150,13 @@ impl RemoteStore {
             return Err(late().into());
         }
         let write = self.client.write(&key, text(new, nonce), When::Always);
-        let written = timeout(HALF.saturating_sub(claimed.elapsed()), write).await;
-        // Whatever was replied: what is there now says whether it went well.
-        let now = self.slot(name).await?;
+        let write = timeout(HALF.saturating_sub(claimed.elapsed()), write);
+        // Once begun it is seen to its end: a claim that went before a write that
+        // is still under way would be no claim. Whatever was replied, what is
+        // there then says whether it went well.
+        let written = async { (write.await, self.slot(name).await) };
+        let (written, now) = self.client.unhindered(written).await;
+        let now = now?;
         match (now.nonce.as_deref() == Some(nonce), written) {
             (true, _) => Ok(()),
             (false, Ok(Ok(_))) => Err(self.raced(name, &now)),

@@ -15,7 +15,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
 use snap_core::{
-    base::{id::CommitId, limits},
+    base::{
+        id::CommitId,
+        limits,
+        observe::{Observer, Silent},
+    },
     repo::ref_name::RefName,
 };
 
@@ -113,11 +117,24 @@ impl RemoteStore {
         expected: &Slot,
         new: Option<CommitId>,
     ) -> Result<(), RemoteError> {
+        self.swap_observed(name, expected, (new, &Silent)).await
+    }
+
+    /// The same, which tells when somebody else's claim is waited for.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::swap`].
+    pub async fn swap_observed(
+        &self,
+        name: &RefName,
+        expected: &Slot,
+        (new, observer): (Option<CommitId>, &dyn Observer),
+    ) -> Result<(), RemoteError> {
         let can = self.client.conditions();
         let when = match &expected.version {
             None if can.absent && expected.nonce.is_none() => When::Absent,
             Some(version) if can.unchanged => When::Unchanged(version.clone()),
-            _ => return self.swap_claimed(name, expected, new).await,
+            _ => return self.swap_claimed(name, expected, (new, observer)).await,
         };
         let (key, nonce) = (key(name), nonce());
         match self.client.write(&key, text(new, &nonce), when).await {

@@ -465,7 +465,8 @@ impl<'a> Push<'a> {
         mut slot: Slot,
     ) -> Result<Fate, RemoteError> {
         for _ in 0..RACES {
-            match remote.swap(&update.name, &slot, Some(update.commit)).await {
+            let new = (Some(update.commit), self.observer);
+            match remote.swap_observed(&update.name, &slot, new).await {
                 Ok(()) => return Ok(Fate::Moved(slot.commit)),
                 Err(RemoteError::Raced { .. }) => {}
                 Err(error) => return Err(error),
