@@ -92,8 +92,11 @@ fn a_store_that_is_newer_or_damaged_is_told() {
     says(&ran, 4, &["hint: what has come is kept: in other, `snap fetch` brings the rest"]);
     let ran = env.snap_in("other", ["restore", "latest", "--overwrite"]);
     says(&ran, 4, &[&place, "hint: what could be restored was; what is here is not damaged"]);
-    let ran = env.snap(["cat", "s3://bucket/p#main:notes.txt"]);
-    says(&ran, 4, &[&place, "hint: nothing here is damaged; run it again"]);
+    // Which file is in the first frame is for the threads to settle.
+    let read = |file| env.snap(["cat", &format!("s3://bucket/p#main:{file}")]);
+    let read = ["notes.txt", "sub/more.txt"].map(read);
+    let ran = read.iter().find(|ran| ran.code != Some(0)).expect("one of them is damaged");
+    says(ran, 4, &[&place, "hint: nothing here is damaged; run it again"]);
 }
 
 #[test]
