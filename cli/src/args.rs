@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Get files back", &["restore", "undo"]),
     (
         "Carry them elsewhere",
-        &["push", "pull", "clone", "fetch", "remote", "pack", "unpack", "export"],
+        &["push", "pull", "clone", "fetch", "remote", "serve", "pack", "unpack", "export"],
     ),
     ("Keep order", &["branch", "tag", "verify", "config"]),
     ("Learn", &["help", "completions"]),
@@ -188,6 +188,7 @@ pub(crate) enum Command {
     Clone(commands::clone::CloneArgs),
     Fetch(commands::fetch::FetchArgs),
     Remote(commands::remote::RemoteArgs),
+    Serve(commands::serve::ServeArgs),
     Pack(commands::pack::PackArgs),
     Unpack(commands::unpack::UnpackArgs),
     Undo(commands::undo::UndoArgs),

@@ -7,7 +7,7 @@ mod causes;
 mod hint;
 mod remote;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
@@ -22,6 +22,7 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
+use snap_server::settings::SettingsError;
 
 use self::causes::causes;
 use crate::{stream::Interrupted, ui::Ui};
@@ -244,6 +245,26 @@ pub(crate) enum CliError {
     Verify(#[from] VerifyError),
     #[error(transparent)]
     Repo(#[from] RepoError),
+    /// The settings of a server cannot be used.
+    #[error(transparent)]
+    Serve {
+        /// Why.
+        source: SettingsError,
+    },
+    /// A server would be open to the network, and nobody has to say who they are.
+    #[error("a server at {address} would be open to everybody who can reach it")]
+    OpenToAll {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
+    /// A server cannot listen.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
@@ -359,6 +380,8 @@ impl CliError {
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repo(error) => error.kind(),
+            Self::Serve { .. } | Self::OpenToAll { .. } => ErrorKind::Invalid,
+            Self::Listen { source, .. } => ErrorKind::of_io(source),
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::RefName(_) => ErrorKind::Invalid,

@@ -7,6 +7,7 @@
 //! | `azblob://container/prefix` | Azure Blob Storage |
 //! | `webdav://host/path`, `webdavs://host/path` | WebDAV, without and with TLS |
 //! | `sftp://user@host/path` | SFTP, through `ssh` |
+//! | `http://host/path`, `https://host/path` | a snap server, and a repository of it |
 //! | `file:///path` | a folder |
 //! | `memory://name` | memory of this process, for tests |
 
@@ -35,6 +36,10 @@ pub enum Scheme {
     Webdavs,
     /// `sftp`
     Sftp,
+    /// `http`
+    Http,
+    /// `https`
+    Https,
     /// `file`
     File,
     /// `memory`
@@ -43,13 +48,15 @@ pub enum Scheme {
 
 impl Scheme {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 10] = [
         (Self::S3, "s3"),
         (Self::Gcs, "gs"),
         (Self::Azblob, "azblob"),
         (Self::Webdav, "webdav"),
         (Self::Webdavs, "webdavs"),
         (Self::Sftp, "sftp"),
+        (Self::Http, "http"),
+        (Self::Https, "https"),
         (Self::File, "file"),
         (Self::Memory, "memory"),
     ];
@@ -88,7 +95,7 @@ impl Scheme {
                 ("key", "private key, a file"),
                 ("known-hosts", "strict, accept or add: what about hosts that ssh does not know"),
             ],
-            Self::File | Self::Memory => &[],
+            Self::Http | Self::Https | Self::File | Self::Memory => &[],
         }
     }
 }

@@ -35,6 +35,7 @@ mod remote_read;
 mod remote_sync;
 mod restore;
 mod schema;
+mod serve;
 mod stats;
 mod status;
 mod terminal;

@@ -12,7 +12,7 @@ use std::{
 use rustix::fs::FileType;
 use serde_json::{Map, Value};
 
-use crate::env::TestEnv;
+use crate::{env::TestEnv, serve::Serving};
 
 /// Schemas by name, such as `commit`.
 struct Schemas {
@@ -300,6 +300,10 @@ fn every_record_is_as_its_schema_says() {
         schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stdout, names);
         used.extend(args.iter().map(|word| (*word).to_owned()));
     }
+    let serving = Serving::start(&env, ".");
+    schemas.check("snap --json serve", &serving.line, &["serving"]);
+    used.insert("serve".to_owned());
+    drop(serving);
     for args in [&["log", "nope"][..], &["nope"], &["log", "-n", "0"], &["log", "--since", "soon"]]
     {
         let ran = env.snap([&["--json"], args].concat());

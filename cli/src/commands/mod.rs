@@ -23,6 +23,7 @@ pub(crate) mod push;
 mod refs;
 pub(crate) mod remote;
 pub(crate) mod restore;
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod stats;
 pub(crate) mod status;
@@ -58,6 +59,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Push(args) => push::run(args, cx),
         Command::Pull(args) => pull::run(args, cx),
         Command::Clone(args) => clone::run(args, cx),
+        Command::Serve(args) => serve::run(args, cx),
         Command::Fetch(args) => fetch::run(args, cx),
         Command::Remote(args) => remote::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),

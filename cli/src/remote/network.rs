@@ -108,6 +108,10 @@ impl Service for Watched {
         self.inner.conditions()
     }
 
+    fn is_made_first(&self) -> bool {
+        self.inner.is_made_first()
+    }
+
     fn keeps_pace(&self) -> bool {
         self.inner.keeps_pace()
     }

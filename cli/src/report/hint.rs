@@ -53,6 +53,10 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
 
 fn of_cli(error: &CliError) -> Option<String> {
     let hint = match error {
+        CliError::OpenToAll { .. } => {
+            "it knows no tokens yet: listen on 127.0.0.1, and reach it with `ssh -L` or a proxy"
+        }
+        CliError::Listen { .. } => "--listen says where; port 0 takes one that is free",
         CliError::NoStore => {
             "`snap commit` makes one here, `snap init` an empty one; --store names another"
         }

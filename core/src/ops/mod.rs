@@ -2,6 +2,7 @@
 //! choices with a default, its `Outcome` says what happened, in numbers.
 
 pub mod absent;
+pub mod accept;
 pub mod bundle;
 pub mod cat;
 pub mod commit;

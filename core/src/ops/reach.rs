@@ -136,6 +136,28 @@ pub fn visit(
     Ok(())
 }
 
+/// Visits all that trees and cut contents reach, whether or not any commit
+/// does; `enter` is asked for these, too.
+///
+/// # Errors
+/// As [`visit`].
+pub fn visit_below(
+    objects: &dyn Objects,
+    starts: &[(ObjectId, ObjectKind)],
+    enter: &mut Enter<'_>,
+    observer: &dyn Observer,
+) -> Result<(), ReachError> {
+    let mut visit = Visit { objects, enter };
+    for (id, kind) in starts {
+        match kind {
+            ObjectKind::Tree => visit.tree(TreeId::from_object(*id), observer)?,
+            ObjectKind::ChunkList if visit.enters(id, *kind)? => drop(visit.chunks(*id)?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 struct Visit<'a, 'e> {
     objects: &'a dyn Objects,
     enter: &'a mut Enter<'e>,

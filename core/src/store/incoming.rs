@@ -178,6 +178,27 @@ impl<'s> Incoming<'s> {
         self.packs.push(id);
     }
 
+    /// Takes in a pack that was checked before: its objects are what their ids
+    /// say, but for chunk lists.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read or linked.
+    pub fn accept(&mut self, path: &Path, id: PackId) -> Result<(), StoreError> {
+        self.link(path, id)?;
+        let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+        let (frames, file_bytes) = (pack.frames().to_vec(), pack.file_bytes());
+        let sealed = Sealed { id, frames, objects: pack.objects()?, file_bytes };
+        self.own.add_sealed(&sealed, Home::Whole);
+        self.own.merge_segments();
+        self.packs.push(id);
+        Ok(())
+    }
+
+    /// The packs that were received.
+    pub fn packs(&self) -> &[PackId] {
+        &self.packs
+    }
+
     /// Objects that were received, and their bytes.
     pub fn totals(&self) -> (u64, u64) {
         (self.objects, self.raw_bytes)
@@ -305,6 +326,23 @@ impl<'s> Incoming<'s> {
             stored_bytes: added.stored_bytes + moved.stored_bytes,
             packs: added.packs + moved.packs,
         })
+    }
+
+    /// Makes what was received part of the store, durably, each pack as it is:
+    /// others know it by its name. The caller has found that it is complete.
+    ///
+    /// # Errors
+    /// As [`Incoming::adopt`].
+    pub fn adopt_packs(self) -> Result<Added, StoreError> {
+        self.own.change_catalog(|_| (Catalog::default(), ()));
+        let mut moved = Added::default();
+        for id in &self.packs {
+            let pack = PackFile::open(&self.own.pack_path(id), *id)?;
+            let objects = pack.objects()?;
+            self.move_pack(&pack, objects, &mut moved)?;
+        }
+        self.target.settle()?;
+        Ok(moved)
     }
 
     fn move_pack(

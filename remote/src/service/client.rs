@@ -18,7 +18,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    sync::{Mutex, Semaphore},
     time::sleep,
 };
 
@@ -29,7 +29,7 @@ use super::{
     throttle::Pace,
     traffic::Traffic,
     unread,
-    upload::read_part,
+    upload::{Held, read_part},
 };
 
 /// Largest file that goes up in one request where a service takes parts, too:
@@ -106,18 +106,6 @@ pub struct Client {
     uploads: Arc<Semaphore>,
 }
 
-/// Bytes that take room until the last copy of them is gone.
-struct Held(
-    Vec<u8>,
-    #[expect(dead_code, reason = "it counts while it lives")] OwnedSemaphorePermit,
-);
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 impl Client {
     /// Asks `service`, counting retries in `traffic`.
     pub fn new(service: Arc<dyn Service>, policy: Policy, traffic: Arc<Traffic>) -> Self {
@@ -159,6 +147,11 @@ impl Client {
     /// Which conditions the service keeps to.
     pub fn conditions(&self) -> Conditions {
         self.service.conditions()
+    }
+
+    /// Whether a store must be made before anything else is written to it.
+    pub fn is_made_first(&self) -> bool {
+        self.service.is_made_first()
     }
 
     /// Reads a range of an object.

@@ -8,10 +8,12 @@ pub mod client;
 mod error;
 pub mod folder;
 mod gauge;
+pub mod keys;
 pub mod memory;
 pub mod open;
 pub mod opendal;
 mod refusal;
+pub mod snap_server;
 mod stop;
 mod throttle;
 pub mod traffic;
@@ -135,6 +137,11 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// How many requests it bears at a time, if that is known beforehand.
     fn at_once(&self) -> usize {
         usize::MAX
+    }
+
+    /// Whether a store must be made before anything else is written to it.
+    fn is_made_first(&self) -> bool {
+        false
     }
 
     /// Whether its bodies keep to the limits of a client by themselves.

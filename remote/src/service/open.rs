@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use opendal::{Operator, services};
 
 use super::{
-    Service, folder::Folder, memory::Memory, opendal::Bucket, traffic::Traffic,
-    transport::Transport,
+    Service, folder::Folder, memory::Memory, opendal::Bucket, snap_server::SnapServer,
+    traffic::Traffic, transport::Transport,
 };
 use crate::location::{Location, LocationError, Scheme};
 
@@ -86,6 +86,7 @@ pub fn open(
         Scheme::Azblob => opener.azblob(&option),
         Scheme::Webdav | Scheme::Webdavs => opener.webdav(&option),
         Scheme::Sftp => opener.sftp(&option),
+        Scheme::Http | Scheme::Https => opener.server(),
     }
 }
 
@@ -228,6 +229,14 @@ impl Opener<'_> {
         Ok(Arc::new(self.bucket(Operator::new(builder))?.putting_aside()))
     }
 
+    fn server(&self) -> Result<Arc<dyn Service>, OpenError> {
+        let Location { scheme, authority, path } = self.location;
+        let origin = format!("{}://{authority}", scheme.name());
+        let (token, traffic) = (self.secrets.secret.clone(), Arc::clone(self.traffic));
+        let server = SnapServer::new(&origin, path, token, traffic);
+        Ok(Arc::new(server.map_err(|why| self.setup(why))?))
+    }
+
     fn sftp(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let (user, host) = match self.location.authority.split_once('@') {
             Some((user, host)) => (Some(user), host),
@@ -285,6 +294,8 @@ mod tests {
             ("s3://b", &[("conditional-writes", "false"), ("region", "x"), ("checksums", "false")]),
             ("gs://b", &[("conditional-writes", "false"), ("anonymous", "true")]),
             ("azblob://b", &[("conditional-writes", "false"), ("account", "name")]),
+            ("http://127.0.0.1:1", &[]),
+            ("https://host/team/project", &[]),
             ("file:///tmp/x", &[]),
             ("memory://x", &[]),
         ] {

@@ -9,6 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::ServiceError;
 
@@ -74,4 +75,16 @@ pub(super) async fn read_part(path: &Path, range: Range<u64>) -> io::Result<Vec<
         Ok(bytes)
     });
     read.await.unwrap_or_else(|_| Err(io::Error::other("reading was given up")))
+}
+
+/// Bytes that take room until the last copy of them is gone.
+pub(super) struct Held(
+    pub(super) Vec<u8>,
+    #[expect(dead_code, reason = "it counts while it lives")] pub(super) OwnedSemaphorePermit,
+);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }

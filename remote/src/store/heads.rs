@@ -9,10 +9,7 @@ use snap_core::{
     },
 };
 
-use super::{HEAD, RemoteError, RemoteStore};
-
-/// What keys of refs begin with.
-const REFS: &str = "refs/";
+use super::{HEAD, REFS, RemoteError, RemoteStore};
 
 /// The default branch of a store that does not say so.
 pub fn first_branch() -> RefName {

@@ -29,25 +29,11 @@ use snap_core::{
     repo::{config::Config, ref_name::RefName},
 };
 
+pub use crate::service::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
 pub use error::RemoteError;
 pub use mirror::Mirror;
 
 use crate::service::{Object, What, When, client::Client};
-
-/// Key of the settings.
-pub const CONFIG: &str = "config.toml";
-
-/// What keys of packs begin with.
-pub const OBJECTS: &str = "objects/";
-
-/// What keys of outlines begin with.
-pub const INDEX: &str = "index/";
-
-/// Key of the name of its first branch.
-pub const HEAD: &str = "HEAD";
-
-/// What keys of refs begin with.
-pub const REFS: &str = "refs/";
 
 /// What the keys in a store begin with.
 const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];

@@ -146,8 +146,12 @@ pub fn run(
 ) -> Result<Outcome, RemoteError> {
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
-    let Prepared { slots, found, selection, sending, arrived, mut fates } =
+    let Prepared { slots, mut found, selection, sending, arrived, mut fates } =
         push.prepare(remote, Eager::Yes)?;
+    if found == Found::Nothing && remote.client().is_made_first() {
+        runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
+        found = Found::Store;
+    }
     let mut outcome = Outcome::default();
     if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
         outcome.objects = selection.objects;

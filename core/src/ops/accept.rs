@@ -1,0 +1,149 @@
+//! `accept`: packs that somebody sent become part of the store, all at once,
+//! if what they refer to is there.
+//!
+//! What is in each pack was checked when it came ([`check`]). Here it is seen
+//! to that nothing is missing: all that the commits, trees and cut contents in
+//! the packs refer to is in the packs or in the store. What the store has and no
+//! ref reaches may be left from something that did not come to its end, so it
+//! is walked, too.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        kind::ErrorKind,
+        observe::{Observer, Phase},
+    },
+    format::pack::{Object, ObjectKind},
+    ops::reach::{self, ReachError},
+    store::{Added, Incoming, Marks, PackFile, Place, Store, StoreError},
+};
+
+/// Why packs were not taken in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// Something that they refer to is missing or damaged.
+    #[error("the packs are not complete")]
+    Incomplete(#[source] Box<ReachError>),
+    /// A content that was cut does not hash to its id.
+    #[error("the packs are damaged")]
+    Damaged(#[source] StoreError),
+    /// The store could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Whoever asked wants it no more.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl AcceptError {
+    /// What a caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Incomplete(_) | Self::Damaged(_) => ErrorKind::Damaged,
+            Self::Store(error) => error.kind(),
+            Self::Interrupted => ErrorKind::Interrupted,
+        }
+    }
+}
+
+/// Checks a pack on its own: its footer, every frame, every object against its
+/// id but for chunk lists. **Not** checked: that the file hashes to its name.
+///
+/// # Errors
+/// [`StoreError`] with what is wrong.
+pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), StoreError> {
+    let pack = PackFile::open(path, id)?;
+    pack.check(&pack.objects()?, observer)
+}
+
+/// Takes in packs that were [checked](check). `tips` are commits that refs point
+/// at. When it returns they are durable; when it fails nothing was added.
+///
+/// # Errors
+/// [`AcceptError`].
+pub fn run(
+    store: &Store,
+    packs: &[(PackId, PathBuf)],
+    tips: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<Added, AcceptError> {
+    let mut incoming = Incoming::new(store, observer)?;
+    for (id, path) in packs {
+        incoming.accept(path, *id)?;
+    }
+    observer.phase(Phase::Structure, None);
+    check_complete(&incoming, tips, observer)?;
+    observer.phase(Phase::Data, None);
+    incoming.check_lists(observer).map_err(AcceptError::Damaged)?;
+    if observer.cancelled() {
+        return Err(AcceptError::Interrupted);
+    }
+    Ok(incoming.adopt_packs()?)
+}
+
+fn check_complete(
+    incoming: &Incoming<'_>,
+    tips: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<(), AcceptError> {
+    let mut complete = Complete { store: incoming.target(), tips, all: None };
+    let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
+    let mut enter = |id: &ObjectId, place: &Place| {
+        if incoming.own().locate(id)?.is_some() {
+            return ours.mark(id);
+        }
+        let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
+        Ok(!is_complete && theirs.mark(id)? && incoming.has_below(place)?)
+    };
+    let told = |error| match error {
+        ReachError::Interrupted => AcceptError::Interrupted,
+        error => AcceptError::Incomplete(Box::new(error)),
+    };
+    for id in incoming.packs() {
+        let objects = incoming.own().open_pack(id)?.objects()?;
+        let of_kind = |kind| objects.iter().filter(move |object: &&Object| object.kind == kind);
+        let commits: Vec<CommitId> =
+            of_kind(ObjectKind::Commit).map(|object| CommitId::from_object(object.id)).collect();
+        reach::visit(incoming, &commits, &mut enter, observer).map_err(told)?;
+        // What no commit reaches must be complete, too: others may come to refer
+        // to it.
+        for kind in [ObjectKind::Tree, ObjectKind::ChunkList] {
+            let starts: Vec<_> = of_kind(kind).map(|object| (object.id, kind)).collect();
+            reach::visit_below(incoming, &starts, &mut enter, observer).map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
+/// Commits that refs reach, with all that they refer to.
+struct Complete<'a> {
+    store: &'a Store,
+    tips: &'a [CommitId],
+    /// Found out when it is needed: most pushes go on from a tip.
+    all: Option<HashSet<ObjectId>>,
+}
+
+impl Complete<'_> {
+    fn has(&mut self, id: &ObjectId) -> Result<bool, StoreError> {
+        if self.tips.iter().any(|tip| tip.object() == *id) {
+            return Ok(true);
+        }
+        if self.all.is_none() {
+            let mut all = HashSet::new();
+            let mut waiting = self.tips.to_vec();
+            while let Some(id) = waiting.pop() {
+                if all.insert(id.object()) {
+                    waiting.extend(self.store.commit(&id)?.parents);
+                }
+            }
+            self.all = Some(all);
+        }
+        Ok(self.all.as_ref().is_some_and(|all| all.contains(id)))
+    }
+}

@@ -1,0 +1,156 @@
+//! Bodies between connections, which are async, and threads, which work on
+//! stores. A few pieces wait between the two, never a whole body.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http_body_util::BodyExt;
+use tokio::sync::mpsc;
+
+use crate::problem::{Code, Problem};
+
+/// Pieces that may wait.
+const PIECES: usize = 8;
+
+/// About how long a piece is that goes out.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Pieces of a body that comes in, for a thread.
+#[derive(Debug)]
+pub struct Pieces {
+    pieces: mpsc::Receiver<Result<Bytes, Problem>>,
+}
+
+impl Iterator for Pieces {
+    type Item = Result<Bytes, Problem>;
+
+    /// Waits for the next one; the last is an error if the body broke off.
+    fn next(&mut self) -> Option<Self::Item> {
+        self.pieces.blocking_recv()
+    }
+}
+
+/// How much of a body is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Accept {
+    /// How long it may be.
+    pub most_bytes: u64,
+    /// How long it may stand still.
+    pub stall: Duration,
+}
+
+/// Hands a body to a thread that does `work` with it.
+///
+/// # Errors
+/// Those of `work`; in its pieces [`Code::TooLarge`], and [`Code::Invalid`] when
+/// the body broke off or stood still.
+pub async fn receive<T: Send + 'static>(
+    mut body: Body,
+    accept: Accept,
+    work: impl FnOnce(Pieces) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let (to, pieces) = mpsc::channel(PIECES);
+    let working = tokio::task::spawn_blocking(move || work(Pieces { pieces }));
+    let feed = async move {
+        let mut left = accept.most_bytes;
+        loop {
+            let piece = match tokio::time::timeout(accept.stall, body.frame()).await {
+                Err(_) => Err(Problem::new(Code::Invalid, "the body stood still")),
+                Ok(None) => break,
+                Ok(Some(Err(_))) => Err(Problem::new(Code::Invalid, "the body broke off")),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Err(_) => continue,
+                    Ok(bytes) if bytes.len() as u64 > left => {
+                        Err(Problem::new(Code::TooLarge, "the body is too long"))
+                    }
+                    Ok(bytes) => {
+                        left -= bytes.len() as u64;
+                        Ok(bytes)
+                    }
+                },
+            };
+            let is_last = piece.is_err();
+            // Whoever works on it may have seen enough.
+            if to.send(piece).await.is_err() || is_last {
+                break;
+            }
+        }
+    };
+    let ((), done) = tokio::join!(feed, working);
+    done.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "")))
+}
+
+/// Reads a short body whole.
+///
+/// # Errors
+/// As [`receive`].
+pub async fn whole(body: Body, accept: Accept) -> Result<Bytes, Problem> {
+    receive(body, accept, |pieces| {
+        let mut all = BytesMut::new();
+        for piece in pieces {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all.freeze())
+    })
+    .await
+}
+
+/// Does `work` in a thread.
+///
+/// # Errors
+/// Those of `work`.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "")))
+}
+
+/// A body that a thread writes. When `work` fails the connection is broken off,
+/// so that nobody takes a part for the whole.
+pub fn send(work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static) -> Body {
+    let (to, pieces) = mpsc::channel(PIECES);
+    tokio::task::spawn_blocking(move || {
+        let mut out = Out { to, piece: BytesMut::new() };
+        let done = work(&mut out).and_then(|()| out.flush());
+        if let Err(error) = done {
+            let _ = out.to.blocking_send(Err(error));
+        }
+    });
+    let next = |mut pieces: mpsc::Receiver<io::Result<Bytes>>| async move {
+        pieces.recv().await.map(|piece| (piece, pieces))
+    };
+    Body::from_stream(futures::stream::unfold(pieces, next).fuse())
+}
+
+struct Out {
+    to: mpsc::Sender<io::Result<Bytes>>,
+    piece: BytesMut,
+}
+
+impl Out {
+    fn pass_on(&mut self) -> io::Result<()> {
+        let piece = self.piece.split().freeze();
+        // Nobody listens any more.
+        self.to.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE_BYTES {
+            self.pass_on()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() { Ok(()) } else { self.pass_on() }
+    }
+}

@@ -1,0 +1,161 @@
+//! Which repositories there are: the store itself, or the stores in a folder,
+//! each named by its path there.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use snap_core::repo::{RepoError, config, open::STORE_FOLDER};
+
+use crate::{
+    problem::{Code, Problem},
+    repository::Repository,
+};
+
+/// How a store that is served alone is called.
+pub const ONLY: &str = "default";
+
+/// Levels of folders in which stores are looked for.
+const LEVELS: usize = 4;
+
+/// Longest name of a repository.
+const NAME_BYTES: usize = 200;
+
+/// The repositories of a server.
+#[derive(Debug)]
+pub struct Hub {
+    place: Place,
+    open: Mutex<HashMap<String, Arc<Repository>>>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// One store.
+    Store(PathBuf),
+    /// A folder of stores.
+    Folder(PathBuf),
+}
+
+impl Hub {
+    /// Serves the store at `path`, the one in `.snap` there, or those in the
+    /// folder `path`.
+    ///
+    /// # Errors
+    /// [`RepoError::NoStore`] when there is nothing there, and whatever keeps a
+    /// single store from being opened.
+    pub fn open(path: &Path) -> Result<Self, RepoError> {
+        let place = match store_in(path) {
+            Some(dir) => Place::Store(dir),
+            None if path.is_dir() => Place::Folder(path.to_owned()),
+            None => return Err(RepoError::NoStore { dir: path.to_owned() }),
+        };
+        let mut open = HashMap::new();
+        if let Place::Store(dir) = &place {
+            open.insert(ONLY.to_owned(), Arc::new(Repository::open(ONLY, dir)?));
+        }
+        Ok(Self { place, open: Mutex::new(open) })
+    }
+
+    /// Names of the repositories, sorted.
+    pub fn names(&self) -> Vec<String> {
+        let Place::Folder(folder) = &self.place else { return vec![ONLY.to_owned()] };
+        let mut names = Vec::new();
+        find(folder, "", LEVELS, &mut names);
+        names.sort_unstable();
+        names
+    }
+
+    /// A repository. May block.
+    ///
+    /// # Errors
+    /// [`Code::NoRepository`].
+    pub fn get(&self, name: &str) -> Result<Arc<Repository>, Problem> {
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(repository) = open().get(name) {
+            return Ok(Arc::clone(repository));
+        }
+        let dir = self.dir(name).and_then(|dir| store_in(&dir));
+        let dir = dir.ok_or_else(|| Problem::new(Code::NoRepository, no_repository(name)))?;
+        let opened = Arc::new(Repository::open(name, &dir)?);
+        // Somebody may have been faster; what is on its way is kept in one place.
+        Ok(Arc::clone(open().entry(name.to_owned()).or_insert(opened)))
+    }
+
+    /// Makes a repository with the settings that a client sent. May block.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] when there is one.
+    pub fn create(&self, name: &str, config: &str) -> Result<(), Problem> {
+        let dir = self.dir(name);
+        let dir = dir.ok_or_else(|| Problem::new(Code::NoRepository, no_repository(name)))?;
+        match store_in(&dir) {
+            None => Repository::create(&dir, config),
+            Some(_) => Err(Problem::new(Code::Conflict, format!("there is already `{name}`"))),
+        }
+    }
+
+    /// Where a repository lies, or would.
+    fn dir(&self, name: &str) -> Option<PathBuf> {
+        match &self.place {
+            Place::Store(dir) => (name == ONLY).then(|| dir.clone()),
+            Place::Folder(folder) => is_name(name).then(|| folder.join(name)),
+        }
+    }
+}
+
+fn no_repository(name: &str) -> String {
+    let shown: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES).collect();
+    format!("there is no repository `{shown}`")
+}
+
+/// The store that a folder is, or has in its `.snap`.
+fn store_in(dir: &Path) -> Option<PathBuf> {
+    let inside = dir.join(STORE_FOLDER);
+    [dir.to_owned(), inside].into_iter().find(|dir| dir.join(config::FILE).is_file())
+}
+
+/// Whether a name is one for a repository: parts of letters, digits, `.`, `_` and
+/// `-`, with `/` between them, none of which begins with a dot.
+fn is_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
+    };
+    name.len() <= NAME_BYTES && name.split('/').count() <= LEVELS && name.split('/').all(is_part)
+}
+
+fn find(folder: &Path, prefix: &str, levels: usize, names: &mut Vec<String>) {
+    for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+        let Some(part) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        let name = format!("{prefix}{part}");
+        if !is_name(&name) || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        if store_in(&entry.path()).is_some() {
+            names.push(name);
+        } else if levels > 1 {
+            find(&entry.path(), &format!("{name}/"), levels - 1, names);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_to_no_other_place() {
+        for name in ["a", "team/project", "v1.0", "a_b-c/d"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in
+            ["", "/", "a/", "/a", "..", "a/../b", ".snap", "a/.b", "a//b", "a\\b", "a\0", "ä"]
+        {
+            assert!(!is_name(name), "{name}");
+        }
+        assert!(!is_name(&"a".repeat(NAME_BYTES + 1)));
+        assert!(!is_name("a/b/c/d/e"));
+    }
+}

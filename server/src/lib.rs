@@ -1,0 +1,23 @@
+//! A server for stores: push and pull over HTTP, tokens, reading in place.
+//!
+//! Async at its edge, where bodies are; a store is read and written by threads
+//! that may block ([`body`]). It keeps no state of its own but caches. A module
+//! imports from those above it in this list only:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`settings`] | what there is to choose, and a file that says it |
+//! | [`problem`] | why a request was refused, as its sender is told |
+//! | [`body`] | bodies between connections and threads |
+//! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
+//! | [`hub`] | which repositories there are |
+//! | [`routes`] | the protocol: `docs/protocol.md` |
+//! | [`run`] | listening, and stopping in an orderly manner |
+
+pub mod body;
+pub mod hub;
+pub mod problem;
+pub mod repository;
+pub mod routes;
+pub mod run;
+pub mod settings;

@@ -1,0 +1,197 @@
+//! Why a request was refused: `application/problem+json` (RFC 9457) with a code
+//! that stays the same.
+
+use std::fmt;
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use snap_core::{
+    base::{io::PathError, kind::ErrorKind},
+    ops::accept::AcceptError,
+    repo::{RepoError, refs::RefError},
+    store::StoreError,
+};
+
+/// What is wrong. Its name in JSON is part of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    /// The request makes no sense.
+    Invalid,
+    /// There is no such path in the protocol.
+    NoRoute,
+    /// The path takes no such method.
+    NoMethod,
+    /// There is no such repository.
+    NoRepository,
+    /// There is no such object, ref, pack or file.
+    NotFound,
+    /// What was sent is not what it says it is, or lacks something.
+    Rejected,
+    /// The condition of the request does not hold.
+    Conflict,
+    /// There is a condition missing: a ref is never moved blindly.
+    NoCondition,
+    /// More than the server takes.
+    TooLarge,
+    /// No bytes of what there is.
+    Range,
+    /// The server has no room left.
+    Full,
+    /// The store here is damaged.
+    Damaged,
+    /// Something failed that may go well another time.
+    Unavailable,
+}
+
+impl Code {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Invalid => StatusCode::BAD_REQUEST,
+            Self::NoRoute | Self::NoRepository | Self::NotFound => StatusCode::NOT_FOUND,
+            Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Rejected => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Conflict => StatusCode::PRECONDITION_FAILED,
+            Self::NoCondition => StatusCode::PRECONDITION_REQUIRED,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Range => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::Full => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Invalid => "the request makes no sense",
+            Self::NoRoute => "there is no such path",
+            Self::NoMethod => "this cannot be done there",
+            Self::NoRepository => "there is no such repository",
+            Self::NotFound => "there is no such thing",
+            Self::Rejected => "what was sent is not what it should be",
+            Self::Conflict => "it is not as it was",
+            Self::NoCondition => "a condition is needed",
+            Self::TooLarge => "too much was sent",
+            Self::Range => "there are no such bytes",
+            Self::Full => "no room is left",
+            Self::Damaged => "the store is damaged",
+            Self::Unavailable => "the server cannot do that now",
+        }
+    }
+}
+
+/// A refusal.
+#[derive(Debug, thiserror::Error)]
+pub struct Problem {
+    /// What is wrong.
+    pub code: Code,
+    /// With what, in words for people; no paths of the server, no secrets.
+    pub detail: String,
+}
+
+/// As it is sent.
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'static str,
+    code: Code,
+    title: &'static str,
+    status: u16,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: &'a str,
+}
+
+impl Problem {
+    /// A refusal, with words.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+
+    /// Something that is not there.
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        Self::new(Code::NotFound, format!("there is no {what}"))
+    }
+
+    /// An error of the engine. What it says may name paths here, which are
+    /// nobody's business: only its kind is told, the rest is logged.
+    fn of_engine(kind: ErrorKind, error: &(dyn std::error::Error + 'static)) -> Self {
+        let code = match kind {
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::Exists => Code::Conflict,
+            ErrorKind::Damaged => Code::Damaged,
+            ErrorKind::Invalid => Code::Invalid,
+            _ => Code::Unavailable,
+        };
+        match code {
+            Code::NotFound | Code::Conflict | Code::Invalid => {
+                tracing::debug!(error, "refused");
+            }
+            _ => tracing::error!(error, "failed"),
+        }
+        Self::new(code, "")
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.detail.as_str() {
+            "" => f.write_str(self.code.title()),
+            detail => f.write_str(detail),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.code.status();
+        let body = Body {
+            r#type: "about:blank",
+            code: self.code,
+            title: self.code.title(),
+            status: status.as_u16(),
+            detail: &self.detail,
+        };
+        let mut response = (status, Json(body)).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+macro_rules! of_engine {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Problem {
+            fn from(error: $error) -> Self {
+                Self::of_engine(error.kind(), &error)
+            }
+        })*
+    };
+}
+
+of_engine!(StoreError, RepoError, RefError);
+
+impl From<PathError> for Problem {
+    fn from(error: PathError) -> Self {
+        if error.source.kind() == std::io::ErrorKind::StorageFull {
+            return Self::new(Code::Full, "");
+        }
+        Self::of_engine(error.kind(), &error)
+    }
+}
+
+impl From<AcceptError> for Problem {
+    fn from(error: AcceptError) -> Self {
+        match &error {
+            AcceptError::Incomplete(source) => {
+                Self::new(Code::Rejected, format!("the packs are not complete: {source}"))
+            }
+            AcceptError::Damaged(source) => {
+                Self::new(Code::Rejected, format!("the packs are damaged: {source}"))
+            }
+            _ => Self::of_engine(error.kind(), &error),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! One repository: a store here, what is on its way into it, and the index that
+//! clients read of it.
+//!
+//! Everything here may block; it is called by threads that may.
+
+mod index;
+mod staged;
+
+use std::{fs::File, path::Path};
+
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        io::PathError,
+        observe::Silent,
+        time::Time,
+    },
+    disk::Disk,
+    format::outline::{self, Outline},
+    ops::accept,
+    repo::{
+        Config, Repo, RepoError,
+        ref_name::{RefKind, RefName},
+        refs::{Change, Head, RefError},
+    },
+};
+
+use self::{index::Index, staged::Staged};
+use crate::{
+    body::Pieces,
+    problem::{Code, Problem},
+};
+
+/// What names of parts of a group of outlines end with, and its own.
+const PART: &str = ".part";
+const GROUP: &str = ".group";
+
+/// A repository that is served.
+#[derive(Debug)]
+pub struct Repository {
+    name: String,
+    repo: Repo,
+    index: Index,
+    staged: Staged,
+}
+
+/// Something that is listed: its name and its length.
+pub type Listed = (String, u64);
+
+/// Where a ref must stand for it to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// It is not there.
+    Absent,
+    /// It stands there.
+    At(CommitId),
+}
+
+/// What became of something that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is there now.
+    New,
+    /// It was there.
+    Known,
+}
+
+impl Repository {
+    /// Opens the store in `dir`, to be served under `name`.
+    ///
+    /// # Errors
+    /// [`RepoError`] when it cannot be opened.
+    pub fn open(name: &str, dir: &Path) -> Result<Self, RepoError> {
+        let repo = Repo::open(dir, Disk::default(), &Silent)?;
+        let index = Index::open(repo.store());
+        let staged = Staged::new(repo.store());
+        Ok(Self { name: name.to_owned(), repo, index, staged })
+    }
+
+    /// Makes a store in `dir` with the settings that a client sent.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] when there is one, [`Code::Rejected`] when the
+    /// settings are none.
+    pub fn create(dir: &Path, config: &str) -> Result<(), Problem> {
+        let config = Config::parse(config, Path::new("config.toml"));
+        let config = config.map_err(|why| Problem::new(Code::Rejected, why.to_string()))?;
+        Ok(Repo::init(dir, &Disk::default(), &config)?)
+    }
+
+    /// How it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its store, to be read.
+    pub fn repo(&self) -> &Repo {
+        &self.repo
+    }
+
+    /// Learns of packs that others brought meanwhile.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store cannot be listed.
+    pub fn refresh(&self) -> Result<(), Problem> {
+        Ok(self.repo.store().refresh()?)
+    }
+
+    /// The branch that whoever clones begins with.
+    ///
+    /// # Errors
+    /// [`Code::Damaged`] when `HEAD` is.
+    pub fn default_branch(&self) -> Result<RefName, Problem> {
+        let refs = self.repo.refs();
+        match refs.head()? {
+            Head::Branch(name) => Ok(name),
+            Head::Detached(_) => {
+                let first = refs.names(RefKind::Branch)?.into_iter().next();
+                first.ok_or_else(|| Problem::not_found("branch"))
+            }
+        }
+    }
+
+    /// All branches and tags.
+    ///
+    /// # Errors
+    /// [`Code::Damaged`] when one is.
+    pub fn refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
+        let mut all = self.repo.refs().list(RefKind::Branch)?;
+        all.extend(self.repo.refs().list(RefKind::Tag)?);
+        Ok(all)
+    }
+
+    /// Where a ref stands.
+    ///
+    /// # Errors
+    /// [`Code::Damaged`] when it is.
+    pub fn standing(&self, name: &RefName) -> Result<Option<CommitId>, Problem> {
+        Ok(self.repo.refs().read(name)?)
+    }
+
+    /// Moves a ref from where it is expected to stand; `None` deletes it. The
+    /// commit must be there, which it is only with all that it refers to.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] when it does not stand there, [`Code::Rejected`] when
+    /// there is no such commit.
+    pub fn swap(
+        &self,
+        name: &RefName,
+        expected: Expected,
+        new: Option<CommitId>,
+        who: &str,
+    ) -> Result<(), Problem> {
+        if let Some(new) = &new {
+            self.refresh()?;
+            let store = self.repo.store();
+            store.commit(new).map_err(|_| {
+                Problem::new(Code::Rejected, format!("there is no commit {new} here"))
+            })?;
+        }
+        let expected = match expected {
+            Expected::Absent => None,
+            Expected::At(id) => Some(id),
+        };
+        let change = Change { time: Time::now(), who, reason: "push" };
+        match self.repo.refs().update(name, expected, new, &change) {
+            Err(
+                RefError::Exists { at: found, .. } | RefError::Moved { found: Some(found), .. },
+            ) => Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
+            Err(RefError::Moved { found: None, .. }) => {
+                Err(Problem::new(Code::Conflict, format!("{name} is not there")))
+            }
+            moved => Ok(moved?),
+        }
+    }
+
+    /// Packs that are there, those included that do not count yet.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn packs(&self) -> Result<Vec<Listed>, Problem> {
+        self.refresh()?;
+        let store = self.repo.store();
+        let mut packs = self.staged.list()?;
+        for id in store.packs() {
+            let path = store.pack_path(&id);
+            // Merged into another one just now.
+            let Ok(meta) = fs_err::metadata(&path) else { continue };
+            packs.push((id.to_string(), meta.len()));
+        }
+        packs.sort_unstable();
+        packs.dedup();
+        Ok(packs)
+    }
+
+    /// A pack that counts, open for reading, and its length.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`].
+    pub fn pack(&self, id: &PackId) -> Result<(File, u64), Problem> {
+        let open = || fs_err::File::open(self.repo.store().pack_path(id));
+        let file = match open() {
+            Err(_) if !self.repo.store().packs().contains(id) => {
+                self.refresh()?;
+                open()
+            }
+            file => file,
+        };
+        let file = file.map_err(|_| Problem::not_found(format_args!("pack {id}")))?;
+        let bytes = file.metadata().map_err(PathError::when("stat", file.path()))?.len();
+        Ok((file.into_parts().0, bytes))
+    }
+
+    /// Takes a pack: hashes it as it comes, then checks every frame and every
+    /// object in it. It does not count before it is [published](Self::publish).
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when it is not what its name says or is damaged;
+    /// nothing is left of it then.
+    pub fn receive(&self, id: PackId, pieces: Pieces) -> Result<Sent, Problem> {
+        if self.repo.store().packs().contains(&id) {
+            return Ok(Sent::Known);
+        }
+        self.staged.receive(id, pieces)
+    }
+
+    /// The index that clients read: names and lengths of its files.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn index(&self) -> Result<Vec<Listed>, Problem> {
+        self.refresh()?;
+        self.index.current(self.repo.store())
+    }
+
+    /// A file of the index.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`].
+    pub fn index_file(&self, name: &str) -> Result<Vec<u8>, Problem> {
+        self.index.read(name)
+    }
+
+    /// Makes packs count that were sent before, all that a file of outlines or a
+    /// group of them tells of, if all is there that they refer to. A part of a
+    /// group is only kept for it.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when something is missing: nothing counts then.
+    pub fn publish(&self, name: &str, bytes: &[u8]) -> Result<Sent, Problem> {
+        let hash = name.trim_end_matches(PART).trim_end_matches(GROUP);
+        if blake3::hash(bytes).to_hex().as_str() != hash {
+            return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
+        }
+        let wrong = |why: snap_core::format::wire::FormatError| {
+            Problem::new(Code::Rejected, why.to_string())
+        };
+        if name.ends_with(PART) {
+            outline::decode(bytes).map_err(wrong)?;
+            return self.staged.keep_part(name, bytes);
+        }
+        let mut outlines = Vec::new();
+        if name.ends_with(GROUP) {
+            for part in outline::decode_group(bytes).map_err(wrong)? {
+                let bytes = self.staged.part(&format!("{part}{PART}"))?;
+                outlines.extend(outline::decode(&bytes).map_err(wrong)?);
+            }
+        } else {
+            outlines = outline::decode(bytes).map_err(wrong)?;
+        }
+        let sent = self.take_in(&outlines)?;
+        if !name.ends_with(GROUP) {
+            // Whoever wrote it need not read it again.
+            self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
+        }
+        Ok(sent)
+    }
+
+    fn take_in(&self, outlines: &[Outline]) -> Result<Sent, Problem> {
+        let _one_at_a_time = self.staged.publishing();
+        self.refresh()?;
+        let store = self.repo.store();
+        let mut new = Vec::new();
+        for outline in outlines {
+            if store.packs().contains(&outline.id) {
+                continue;
+            }
+            let path = self.staged.pack(&outline.id).ok_or_else(|| {
+                Problem::new(Code::Rejected, format!("pack {} was not sent", outline.id))
+            })?;
+            new.push((outline.id, path));
+        }
+        if new.is_empty() {
+            return Ok(Sent::Known);
+        }
+        let tips: Vec<CommitId> = self.refs()?.into_iter().map(|(_, id)| id).collect();
+        accept::run(store, &new, &tips, &Silent)?;
+        new.iter().for_each(|(id, _)| self.staged.forget(id));
+        Ok(Sent::New)
+    }
+}

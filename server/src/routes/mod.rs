@@ -1,0 +1,97 @@
+//! The protocol, resource by resource: `docs/protocol.md`.
+
+mod info;
+mod objects;
+mod packs;
+mod range;
+mod refs;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    routing::{get, post, put},
+};
+
+use crate::{
+    body::{Accept, blocking},
+    hub::Hub,
+    problem::{Code, Problem},
+    repository::Repository,
+    settings::Settings,
+};
+
+/// Version of the protocol, the first part of each path.
+pub const PROTOCOL: u32 = 1;
+
+/// Longest body of what is no pack: a file of outlines tells of 4 MiB, or of one
+/// pack, whose footer may be ten times as long.
+const SMALL_BODY_BYTES: u64 = 64 << 20;
+
+/// What all requests share.
+#[derive(Clone, Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    hub: Hub,
+    settings: Settings,
+}
+
+impl Server {
+    /// A server of these repositories.
+    pub fn new(hub: Hub, settings: Settings) -> Self {
+        Self { shared: Arc::new(Shared { hub, settings }) }
+    }
+
+    /// Its repositories.
+    pub fn hub(&self) -> &Hub {
+        &self.shared.hub
+    }
+
+    /// What was chosen for it.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Does `work` with a repository, in a thread.
+    async fn with<T: Send + 'static>(
+        &self,
+        name: String,
+        work: impl FnOnce(&Arc<Repository>) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let server = self.clone();
+        blocking(move || work(&server.hub().get(&name)?)).await
+    }
+
+    /// How much is taken of a body that is no pack.
+    fn small(&self) -> Accept {
+        Accept { most_bytes: SMALL_BODY_BYTES, stall: self.settings().limits.stall() }
+    }
+}
+
+/// All there is.
+pub fn router(server: Server) -> Router {
+    let repository = Router::new()
+        .route("/", put(info::create))
+        .route("/config", get(info::config))
+        .route("/head", get(refs::head))
+        .route("/refs", get(refs::list))
+        .route("/refs/{*name}", get(refs::read).put(refs::write).delete(refs::delete))
+        .route("/packs", get(packs::list))
+        .route("/packs/{id}", get(packs::read).put(packs::write))
+        .route("/index", get(packs::index))
+        .route("/index/{name}", get(packs::index_file).put(packs::publish))
+        .route("/objects/{id}", get(objects::read))
+        .route("/missing", post(objects::missing));
+    Router::new()
+        .route("/v1", get(info::server))
+        .route("/v1/repos", get(info::repositories))
+        .nest("/v1/repos/{repo}", repository)
+        .route("/health", get(info::health))
+        .fallback(async || Problem::new(Code::NoRoute, ""))
+        .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
+        .with_state(server)
+}

@@ -1,0 +1,132 @@
+//! Objects by id, and which of many are missing.
+
+use std::io::Write;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, header};
+use serde::{Deserialize, Serialize};
+use snap_core::{base::id::ObjectId, store::Store};
+
+use super::Server;
+use crate::{
+    body::{Accept, receive, whole},
+    problem::{Code, Problem},
+};
+
+/// Bytes of an id.
+const ID_BYTES: usize = 32;
+
+/// Content type of ids one after the other, 32 bytes each.
+const IDS: &str = "application/vnd.snap.ids";
+
+/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: its bytes, checked.
+pub(super) async fn read(
+    State(server): State<Server>,
+    Path((repo, id)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let id: ObjectId =
+        id.parse().map_err(|_| Problem::new(Code::Invalid, "this is no id of an object"))?;
+    let read = server.with(repo, move |repository| {
+        let store = repository.repo().store();
+        let Some(place) = locate(store, &id)? else {
+            return Err(Problem::not_found(format_args!("object {id}")));
+        };
+        Ok((store.object(&id, place.kind)?, place.kind.noun()))
+    });
+    let (bytes, kind) = read.await?;
+    let mut response = bytes.into_response();
+    let headers = response.headers_mut();
+    headers.insert("snap-kind", HeaderValue::from_static(kind));
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{id}\"")) {
+        headers.insert(header::ETAG, tag);
+    }
+    Ok(response)
+}
+
+fn locate(store: &Store, id: &ObjectId) -> Result<Option<snap_core::store::Place>, Problem> {
+    match store.locate(id)? {
+        None => {
+            store.refresh()?;
+            Ok(store.locate(id)?)
+        }
+        place => Ok(place),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuestionJson {
+    ids: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct AnswerJson {
+    missing: Vec<String>,
+}
+
+/// `POST /v1/repos/{repo}/missing`: ids, 32 bytes each, or JSON; the answer has
+/// the same form, in the same order.
+pub(super) async fn missing(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let most = server.settings().limits.missing_ids;
+    let too_many = || Problem::new(Code::TooLarge, format!("at most {most} ids"));
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if is_json {
+        // An id is 64 digits, its quotes and a comma.
+        let accept = Accept { most_bytes: most as u64 * 80 + 1024, ..server.small() };
+        let body = whole(body, accept).await?;
+        let question: QuestionJson = serde_json::from_slice(&body)
+            .map_err(|error| Problem::new(Code::Invalid, error.to_string()))?;
+        if question.ids.len() > most {
+            return Err(too_many());
+        }
+        let ids: Result<Vec<ObjectId>, _> = question.ids.iter().map(|id| id.parse()).collect();
+        let ids = ids.map_err(|_| Problem::new(Code::Invalid, "not all are ids"))?;
+        let missing = server.with(repo, move |repository| {
+            repository.refresh()?;
+            let store = repository.repo().store();
+            let mut missing = Vec::new();
+            for id in ids {
+                if store.locate(&id)?.is_none() {
+                    missing.push(id.to_string());
+                }
+            }
+            Ok(missing)
+        });
+        return Ok(Json(AnswerJson { missing: missing.await? }).into_response());
+    }
+    let accept = Accept { most_bytes: (most * ID_BYTES) as u64, ..server.small() };
+    let shared = server.clone();
+    let answer = receive(body, accept, move |pieces| {
+        let repository = shared.hub().get(&repo)?;
+        repository.refresh()?;
+        let store = repository.repo().store();
+        let (mut rest, mut missing) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            rest.extend_from_slice(&piece?);
+            let (ids, left) = rest.as_chunks::<ID_BYTES>();
+            for id in ids {
+                if store.locate(&ObjectId::from_bytes(*id))?.is_none() {
+                    missing.write_all(id).expect("memory takes everything");
+                }
+            }
+            rest = left.to_vec();
+        }
+        match rest.is_empty() {
+            true => Ok(missing),
+            false => Err(Problem::new(Code::Invalid, "the last id is not whole")),
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, IDS)], answer.await?).into_response())
+}

@@ -1,0 +1,168 @@
+//! Packs and the index: where bytes come in and go out.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    ops::Range,
+    os::unix::fs::FileExt,
+};
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, Method, StatusCode, header};
+use serde::Serialize;
+use snap_core::base::id::PackId;
+
+use super::{Server, range::Wanted};
+use crate::{
+    body::{self, Accept, blocking, whole},
+    problem::{Code, Problem},
+    repository::{Listed, Sent},
+};
+
+/// Bytes of a pack that are read at a time.
+const READ_BYTES: u64 = 256 << 10;
+
+/// What never changes may be kept for a year.
+const FOREVER: &str = "private, max-age=31536000, immutable";
+
+#[derive(Serialize)]
+pub(super) struct PacksJson {
+    packs: Vec<ListedJson>,
+}
+
+#[derive(Serialize)]
+pub(super) struct IndexJson {
+    files: Vec<ListedJson>,
+}
+
+#[derive(Serialize)]
+struct ListedJson {
+    name: String,
+    bytes: u64,
+}
+
+fn listed(all: Vec<Listed>) -> Vec<ListedJson> {
+    all.into_iter().map(|(name, bytes)| ListedJson { name, bytes }).collect()
+}
+
+fn pack_id(text: &str) -> Result<PackId, Problem> {
+    text.parse().map_err(|_| Problem::new(Code::Invalid, "this is no name of a pack"))
+}
+
+/// `GET /v1/repos/{repo}/packs`: those that were sent and do not count yet, too.
+pub(super) async fn list(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+) -> Result<Json<PacksJson>, Problem> {
+    let packs = server.with(repo, |repository| repository.packs()).await?;
+    Ok(Json(PacksJson { packs: listed(packs) }))
+}
+
+/// `GET` and `HEAD /v1/repos/{repo}/packs/{id}`, with `Range`.
+pub(super) async fn read(
+    State(server): State<Server>,
+    Path((repo, id)): Path<(String, String)>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let id = pack_id(&id)?;
+    let (file, length) = server.with(repo, move |repository| repository.pack(&id)).await?;
+    let wanted = Wanted::of(&headers, length)?;
+    let range = wanted.range(length);
+    let mut response = Response::builder()
+        .header(header::CONTENT_TYPE, "application/vnd.snap.pack")
+        .header(header::ACCEPT_RANGES, "bytes")
+        .header(header::CACHE_CONTROL, FOREVER)
+        .header(header::ETAG, format!("\"{id}\""))
+        .header(header::CONTENT_LENGTH, range.end - range.start);
+    if wanted != Wanted::All {
+        let last = range.end - 1;
+        response = response
+            .status(StatusCode::PARTIAL_CONTENT)
+            .header(header::CONTENT_RANGE, format!("bytes {}-{last}/{length}", range.start));
+    }
+    let body = match method {
+        Method::HEAD => Body::empty(),
+        _ => body::send(move |out| copy(&file, range, out)),
+    };
+    response.body(body).map_err(|_| Problem::new(Code::Unavailable, ""))
+}
+
+fn copy(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+    let mut at = range.start;
+    let mut piece = vec![0; READ_BYTES.min(range.end - range.start) as usize];
+    while at < range.end {
+        let some = READ_BYTES.min(range.end - at) as usize;
+        file.read_exact_at(&mut piece[..some], at)?;
+        out.write_all(&piece[..some])?;
+        at += some as u64;
+    }
+    Ok(())
+}
+
+/// `PUT /v1/repos/{repo}/packs/{id}`: checked as it comes; counts once a file
+/// of the index tells of it.
+pub(super) async fn write(
+    State(server): State<Server>,
+    Path((repo, id)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let id = pack_id(&id)?;
+    let limits = &server.settings().limits;
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
+    let length: Option<u64> = length.and_then(|text| text.parse().ok());
+    if length.is_some_and(|length| length > limits.upload_bytes) {
+        return Err(Problem::new(Code::TooLarge, format!("at most {}", limits.upload_bytes)));
+    }
+    let accept = Accept { most_bytes: limits.upload_bytes, stall: limits.stall() };
+    let hub = server.clone();
+    let repository = blocking(move || hub.hub().get(&repo)).await?;
+    let sent = body::receive(body, accept, move |pieces| repository.receive(id, pieces)).await?;
+    Ok(status(sent))
+}
+
+/// `GET /v1/repos/{repo}/index`.
+pub(super) async fn index(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+) -> Result<Json<IndexJson>, Problem> {
+    let files = server.with(repo, |repository| repository.index()).await?;
+    Ok(Json(IndexJson { files: listed(files) }))
+}
+
+/// `GET /v1/repos/{repo}/index/{name}`.
+pub(super) async fn index_file(
+    State(server): State<Server>,
+    Path((repo, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let bytes = server.with(repo, move |repository| repository.index_file(&name)).await?;
+    let kind = "application/vnd.snap.outlines";
+    Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, FOREVER)], bytes).into_response())
+}
+
+/// `PUT /v1/repos/{repo}/index/{name}`: the packs count now, if they are
+/// complete.
+pub(super) async fn publish(
+    State(server): State<Server>,
+    Path((repo, name)): Path<(String, String)>,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let plain = name.split('.').next().unwrap_or_default();
+    pack_id(plain).map_err(|_| Problem::new(Code::Invalid, "this is no name of a file of it"))?;
+    let bytes = whole(body, server.small()).await?;
+    let sent = server.with(repo, move |repository| repository.publish(&name, &bytes)).await?;
+    Ok(status(sent))
+}
+
+fn status(sent: Sent) -> StatusCode {
+    match sent {
+        Sent::New => StatusCode::CREATED,
+        Sent::Known => StatusCode::OK,
+    }
+}

@@ -1,0 +1,148 @@
+//! Refs: read, moved by compare-and-swap, deleted. The ETag of a ref is the id
+//! of the commit that it stands at.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use snap_core::{
+    base::id::CommitId,
+    repo::ref_name::{RefKind, RefName},
+};
+
+use super::Server;
+use crate::{
+    body::whole,
+    problem::{Code, Problem},
+    repository::Expected,
+};
+
+#[derive(Serialize)]
+pub(super) struct RefsJson {
+    head: Option<String>,
+    refs: Vec<RefJson>,
+}
+
+#[derive(Serialize)]
+struct RefJson {
+    name: String,
+    commit: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct HeadJson {
+    head: String,
+}
+
+/// What is sent to move a ref.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MoveJson {
+    commit: String,
+}
+
+impl RefJson {
+    fn new(name: &RefName, commit: CommitId) -> Self {
+        Self { name: name.to_string(), commit: commit.to_string() }
+    }
+}
+
+/// A branch or a tag; refs of other kinds are nobody's but their owner's.
+fn named(name: &str) -> Result<RefName, Problem> {
+    let parsed = RefName::parse_full(&format!("refs/{name}"));
+    let parsed = parsed.filter(|name| matches!(name.kind(), RefKind::Branch | RefKind::Tag));
+    parsed.ok_or_else(|| Problem::new(Code::Invalid, "this is no name of a branch or a tag"))
+}
+
+fn etag(commit: CommitId) -> Result<HeaderValue, Problem> {
+    HeaderValue::from_str(&format!("\"{commit}\"")).map_err(|_| Problem::new(Code::Damaged, ""))
+}
+
+/// `GET /v1/repos/{repo}/head`.
+pub(super) async fn head(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+) -> Result<Json<HeadJson>, Problem> {
+    let head = server.with(repo, |repository| repository.default_branch()).await?;
+    Ok(Json(HeadJson { head: head.to_string() }))
+}
+
+/// `GET /v1/repos/{repo}/refs`.
+pub(super) async fn list(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+) -> Result<Json<RefsJson>, Problem> {
+    let listed = server.with(repo, |repository| {
+        let head = repository.default_branch().ok().map(|name| name.to_string());
+        let refs = repository.refs()?;
+        let refs = refs.iter().map(|(name, commit)| RefJson::new(name, *commit)).collect();
+        Ok(RefsJson { head, refs })
+    });
+    Ok(Json(listed.await?))
+}
+
+/// `GET /v1/repos/{repo}/refs/{name}`.
+pub(super) async fn read(
+    State(server): State<Server>,
+    Path((repo, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let name = named(&name)?;
+    let wanted = name.clone();
+    let commit = server.with(repo, move |repository| repository.standing(&wanted)).await?;
+    let commit = commit.ok_or_else(|| Problem::not_found(&name))?;
+    Ok(([(header::ETAG, etag(commit)?)], Json(RefJson::new(&name, commit))).into_response())
+}
+
+/// `PUT /v1/repos/{repo}/refs/{name}`, with `If-Match` or `If-None-Match: *`.
+pub(super) async fn write(
+    State(server): State<Server>,
+    Path((repo, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let name = named(&name)?;
+    let expected = expected(&headers)?;
+    let body = whole(body, server.small()).await?;
+    let invalid = |why: String| Problem::new(Code::Invalid, why);
+    let sent: MoveJson =
+        serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
+    let commit: CommitId =
+        sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
+    let moved = server
+        .with(repo, move |repository| repository.swap(&name, expected, Some(commit), "client"));
+    moved.await?;
+    let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, [(header::ETAG, etag(commit)?)]).into_response())
+}
+
+/// `DELETE /v1/repos/{repo}/refs/{name}`, with `If-Match`.
+pub(super) async fn delete(
+    State(server): State<Server>,
+    Path((repo, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let name = named(&name)?;
+    let expected = expected(&headers)?;
+    server.with(repo, move |repository| repository.swap(&name, expected, None, "client")).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Where the ref must stand.
+fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
+    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
+        (Some(tag), None) => {
+            let id = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+            let id = id.and_then(|id| id.parse().ok());
+            // Somebody else's tag matches nothing of ours.
+            id.map(Expected::At).ok_or_else(|| Problem::new(Code::Conflict, ""))
+        }
+        (None, Some("*")) => Ok(Expected::Absent),
+        (None, None) => Err(Problem::new(Code::NoCondition, "If-Match or If-None-Match: *")),
+        _ => Err(Problem::new(Code::Invalid, "one of If-Match and If-None-Match: *")),
+    }
+}

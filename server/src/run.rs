@@ -1,0 +1,77 @@
+//! Listening, and stopping in an orderly manner.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use axum_server::Handle;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::{
+    problem::{Code, Problem},
+    routes::{Server, router},
+};
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct Listening {
+    listener: std::net::TcpListener,
+    server: Server,
+    handle: Handle<SocketAddr>,
+}
+
+/// Stops a server.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    handle: Handle<SocketAddr>,
+    within: Duration,
+}
+
+impl Stop {
+    /// Takes no more requests, and lets those end that are under way, as long as
+    /// the settings say.
+    pub fn stop(&self) {
+        self.handle.graceful_shutdown(Some(self.within));
+    }
+}
+
+impl Listening {
+    /// Listens where the settings say.
+    ///
+    /// # Errors
+    /// What the system says, such as that the address is taken.
+    pub fn new(server: Server) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(server.settings().listen)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, server, handle: Handle::new() })
+    }
+
+    /// Where.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What stops it.
+    pub fn stop(&self) -> Stop {
+        let within = Duration::from_secs(self.server.settings().limits.stop_secs);
+        Stop { handle: self.handle.clone(), within }
+    }
+
+    /// Answers until it is stopped.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn answer(self) -> io::Result<()> {
+        let patience = Duration::from_secs(self.server.settings().limits.header_secs);
+        let panicked = |_| {
+            tracing::error!("a request panicked");
+            axum::response::IntoResponse::into_response(Problem::new(Code::Unavailable, ""))
+        };
+        let router = router(self.server).layer(CatchPanicLayer::custom(panicked));
+        let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
+        let builder = server.http_builder();
+        builder.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(patience);
+        server.serve(router.into_make_service()).await
+    }
+}

@@ -1,0 +1,155 @@
+//! What there is to choose, each with its default, and the file that says it.
+//!
+//! ```toml
+//! listen = "127.0.0.1:7627"
+//!
+//! [limits]
+//! stop_secs = 10
+//! header_secs = 20
+//! stall_secs = 60
+//! upload_bytes = 1073741824
+//! missing_ids = 1000000
+//! ```
+//!
+//! A key that is not known is an error: a limit with a typing error in its name
+//! would limit nothing.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use snap_core::base::{io::PathError, limits};
+
+/// Port unless told otherwise.
+pub const PORT: u16 = 7627;
+
+/// Longest file of settings.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// What there is to choose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// How much there may be of what.
+    pub limits: Limits,
+}
+
+/// How much there may be of what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// How long what is under way may take when the server stops.
+    pub stop_secs: u64,
+    /// How long the head of a request may take to come.
+    pub header_secs: u64,
+    /// How long a body may stand still.
+    pub stall_secs: u64,
+    /// Longest pack that is taken.
+    pub upload_bytes: u64,
+    /// Ids in one question for what is missing.
+    pub missing_ids: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+        Self { listen, limits: Limits::default() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            stop_secs: 10,
+            header_secs: 20,
+            stall_secs: 60,
+            upload_bytes: limits::PACK_BYTES,
+            missing_ids: 1_000_000,
+        }
+    }
+}
+
+impl Limits {
+    /// How long a body may stand still.
+    pub fn stall(&self) -> Duration {
+        Duration::from_secs(self.stall_secs)
+    }
+}
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// The file is too long to be one.
+    #[error("{} is too long for a file of settings", path.display())]
+    TooLong {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is no TOML, or has a key or a value that is not known.
+    #[error("{}: {why}", path.display())]
+    Invalid {
+        /// Which.
+        path: PathBuf,
+        /// What and where.
+        why: String,
+    },
+}
+
+impl Settings {
+    /// Reads a file of settings.
+    ///
+    /// # Errors
+    /// [`SettingsError`] names the key and its line.
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let meta = fs_err::metadata(path).map_err(PathError::when("read", path))?;
+        if meta.len() > FILE_BYTES {
+            return Err(SettingsError::TooLong { path: path.to_owned() });
+        }
+        let text = fs_err::read_to_string(path).map_err(PathError::when("read", path))?;
+        toml_edit::de::from_str(&text).map_err(|error| SettingsError::Invalid {
+            path: path.to_owned(),
+            why: error.to_string().trim_end().to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, SettingsError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("serve.toml");
+        fs_err::write(&path, text).unwrap();
+        Settings::read(&path)
+    }
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        assert_eq!(read("").unwrap(), Settings::default());
+        let some = read("[limits]\nstop_secs = 3\n").unwrap();
+        assert_eq!(some.limits, Limits { stop_secs: 3, ..Limits::default() });
+    }
+
+    #[test]
+    fn what_is_not_known_is_named() {
+        for (text, named) in [
+            ("lisen = \"127.0.0.1:1\"", "lisen"),
+            ("[limits]\nstop = 3", "stop"),
+            ("listen = \"here\"", "socket address"),
+            ("[limits", "limits"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("serve.toml"), "{error}");
+        }
+    }
+}

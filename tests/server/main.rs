@@ -1,0 +1,8 @@
+//! The protocol, as clients see it that are not ours: good ones and hostile
+//! ones.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod place;
+mod protocol;
+mod refused;

@@ -1,0 +1,93 @@
+//! Clients that lie, and those who look for what is not theirs: nothing is left
+//! of what they send.
+
+use snap_core::base::id::PackId;
+use snap_server::settings::{Limits, Settings};
+
+use crate::place::{Place, Serving, refused};
+
+/// Whether anything waits to count there.
+fn is_clean(place: &Place) -> bool {
+    let staged = place.store().join("tmp/staged");
+    fs_err::read_dir(staged).map_or(true, |mut entries| entries.next().is_none())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_that_is_not_what_it_says_leaves_nothing() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", "content");
+    let serving = Serving::of(&there);
+    let id = here.repo.store().packs()[0];
+    let bytes = here.pack_bytes(&id);
+    let put = |id: PackId, bytes: Vec<u8>| serving.put(&format!("packs/{id}"), bytes);
+    for at in [0, bytes.len() / 2, bytes.len() - 1] {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1;
+        refused(put(id, flipped.clone()), 422, "rejected").await;
+        // Under the name of what it is, its insides are found out.
+        let name = PackId::from_bytes(*blake3::hash(&flipped).as_bytes());
+        refused(put(name, flipped), 422, "rejected").await;
+    }
+    for end in [0, 1, bytes.len() / 2, bytes.len() - 1] {
+        refused(put(id, bytes[..end].to_vec()), 422, "rejected").await;
+    }
+    refused(put(id, [&bytes[..], b"x"].concat()), 422, "rejected").await;
+    refused(serving.put("packs/what", bytes.clone()), 400, "invalid").await;
+    refused(serving.put("packs/..%2F..%2Fconfig.toml", bytes), 400, "invalid").await;
+    assert!(is_clean(&there));
+    assert!(there.repo.store().packs().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_complete_does_not_count() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", "first");
+    let before = here.repo.store().packs();
+    let second = here.change("b", "second");
+    let packs = here.repo.store().packs();
+    let new: Vec<PackId> = packs.iter().filter(|id| !before.contains(id)).copied().collect();
+    let serving = Serving::of(&there);
+    let refusal = serving.send(&here, &new).await;
+    assert_eq!(refusal.status(), 422, "its parent is not there");
+    assert!(there.repo.store().packs().is_empty());
+    let body = format!("{{\"commit\": \"{second}\"}}");
+    let set = || serving.put("refs/heads/main", body.clone()).header("if-none-match", "*");
+    refused(set(), 422, "rejected").await;
+    // With all of it, it does.
+    assert_eq!(serving.send(&here, &packs).await.status(), 201);
+    assert_eq!(set().send().await.unwrap().status(), 201);
+    assert!(is_clean(&there), "what counts waits no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_long_is_not_taken() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", vec![7; 100_000]);
+    let limits = Limits { upload_bytes: 100, missing_ids: 2, ..Limits::default() };
+    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    let id = here.repo.store().packs()[0];
+    let path = format!("packs/{id}");
+    refused(serving.put(&path, here.pack_bytes(&id)), 413, "too-large").await;
+    // Without a length it is noticed on the way.
+    let pieces =
+        here.pack_bytes(&id).chunks(50).map(|piece| Ok(piece.to_vec())).collect::<Vec<_>>();
+    let stream =
+        reqwest::Body::wrap_stream(futures::stream::iter::<Vec<std::io::Result<_>>>(pieces));
+    refused(serving.put(&path, stream), 413, "too-large").await;
+    let ask = serving.client.post(format!("{}/missing", serving.base)).body(vec![0; 96]);
+    refused(ask, 413, "too-large").await;
+    assert!(is_clean(&there));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_lead_nowhere_are_told_so() {
+    let place = Place::new();
+    let serving = Serving::of(&place);
+    let origin = serving.base.trim_end_matches("/v1/repos/default").to_owned();
+    let get = |path: &str| serving.client.get(format!("{origin}/{path}"));
+    refused(get("v2"), 404, "no-route").await;
+    refused(get("v1/repos/other/refs"), 404, "no-repository").await;
+    refused(get("v1/repos/..%2F..%2Fetc/refs"), 404, "no-repository").await;
+    refused(get("v1/repos/default/index/..%2F..%2FHEAD"), 404, "not-found").await;
+    refused(serving.client.post(format!("{origin}/v1/repos")), 405, "no-method").await;
+}
