@@ -108,6 +108,19 @@ fn a_folder_of_stores_takes_new_ones() {
 }
 
 #[test]
+fn what_lies_elsewhere_in_part_is_not_served_as_if_it_were_here() {
+    let env = TestEnv::new();
+    env.write("here/src/main", "text");
+    commit(&env, "here", "first\n");
+    let serving = Serving::start(&env, "here");
+    env.snap(["clone", "-q", "--path", "src", &serving.url, "part"]).succeeds();
+    let again = Serving::start(&env, "part");
+    let ran = env.snap(["clone", "-q", &again.url, "copy"]);
+    assert_ne!(ran.code, Some(0));
+    assert!(ran.stderr.contains("is not complete"), "{}", ran.stderr);
+}
+
+#[test]
 fn it_stops_when_it_is_asked_to() {
     let env = TestEnv::new();
     commit(&env, "here", "first\n");

@@ -70,7 +70,9 @@ impl Index {
     /// other.
     pub(super) fn current(&self, store: &Store) -> Result<Vec<Listed>, Problem> {
         let mut files = self.files();
-        let there: BTreeSet<PackId> = store.packs().into_iter().collect();
+        // What lies elsewhere in part is not to be had here.
+        let whole = |id: &PackId| !store.is_partial(id);
+        let there: BTreeSet<PackId> = store.packs().into_iter().filter(whole).collect();
         let gone: Vec<String> = files
             .iter()
             .filter(|(_, (_, packs))| !packs.is_subset(&there))

@@ -183,7 +183,7 @@ impl Repository {
         self.refresh()?;
         let store = self.repo.store();
         let mut packs = self.staged.list()?;
-        for id in store.packs() {
+        for id in store.packs().into_iter().filter(|id| !store.is_partial(id)) {
             let path = store.pack_path(&id);
             // Merged into another one just now.
             let Ok(meta) = fs_err::metadata(&path) else { continue };
@@ -207,7 +207,8 @@ impl Repository {
             }
             file => file,
         };
-        let file = file.map_err(|_| Problem::not_found(format_args!("pack {id}")))?;
+        let file = file.ok().filter(|_| !self.repo.store().is_partial(id));
+        let file = file.ok_or_else(|| Problem::not_found(format_args!("pack {id}")))?;
         let bytes = file.metadata().map_err(PathError::when("stat", file.path()))?.len();
         Ok((file.into_parts().0, bytes))
     }
