@@ -4,9 +4,10 @@
 //! and until the byte limits allow it. One that fails for a while is made
 //! again after a pause that doubles, with a random part of it left out so that
 //! many clients do not come back together, or after the pause that the service
-//! asked for. Whoever wants nothing more does not wait to the end of a pause. Whether a write whose reply was lost has happened is not known:
-//! objects are named by their content, so writing them again does no harm, and
-//! whoever swaps a ref has to look (see `refs`).
+//! asked for. Whoever wants nothing more does not wait to the end of a pause.
+//! Whether a write whose reply was lost has happened is not known: objects are
+//! named by their content, so writing them again does no harm, and whoever swaps
+//! a ref has to look (see `refs`).
 
 use std::{
     hash::{BuildHasher, RandomState},

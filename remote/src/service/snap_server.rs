@@ -163,7 +163,8 @@ impl SnapServer {
 
     async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Object, ServiceError> {
         let Some(id) = key.strip_prefix(OBJECTS) else { return Err(unknown("read", key)) };
-        let (wanted, last) = (range.end - range.start, range.end.saturating_sub(1));
+        let wanted = range.end.saturating_sub(range.start);
+        let last = range.end.saturating_sub(1);
         let request = self.request(Method::GET, &format!("packs/{id}"));
         let request = request.header(header::RANGE, format!("bytes={}-{last}", range.start));
         let answer = self.ask((request, Bytes::new()), wanted, ("read", key)).await?;
