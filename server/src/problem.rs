@@ -1,7 +1,7 @@
 //! Why a request was refused: `application/problem+json` (RFC 9457) with a code
 //! that stays the same.
 
-use std::fmt;
+use std::{error::Error, fmt, io, iter};
 
 use axum::{
     Json,
@@ -117,8 +117,9 @@ impl Problem {
 
     /// An error of the engine. What it says may name paths here, which are
     /// nobody's business: only its kind is told, the rest is logged.
-    fn of_engine(kind: ErrorKind, error: &(dyn std::error::Error + 'static)) -> Self {
+    fn of_engine(kind: ErrorKind, error: &(dyn Error + 'static)) -> Self {
         let code = match kind {
+            _ if is_full(error) => Code::Full,
             ErrorKind::NotFound => Code::NotFound,
             ErrorKind::Exists => Code::Conflict,
             ErrorKind::Damaged => Code::Damaged,
@@ -171,15 +172,15 @@ macro_rules! of_engine {
     };
 }
 
-of_engine!(StoreError, RepoError, RefError);
+of_engine!(StoreError, RepoError, RefError, PathError);
 
-impl From<PathError> for Problem {
-    fn from(error: PathError) -> Self {
-        if error.source.kind() == std::io::ErrorKind::StorageFull {
-            return Self::new(Code::Full, "");
-        }
-        Self::of_engine(error.kind(), &error)
-    }
+/// Whether no room is left, wherever that was noticed.
+fn is_full(error: &(dyn Error + 'static)) -> bool {
+    let causes = iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    let mut systems = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    systems.any(|system| {
+        matches!(system.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    })
 }
 
 impl From<AcceptError> for Problem {
@@ -193,5 +194,20 @@ impl From<AcceptError> for Problem {
             }
             _ => Self::of_engine(error.kind(), &error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_one_that_fails() {
+        let failed = |kind: io::ErrorKind| {
+            let error = PathError { action: "write", path: "x".into(), source: kind.into() };
+            Problem::from(AcceptError::Store(StoreError::Io(error))).code
+        };
+        assert_eq!(failed(io::ErrorKind::StorageFull), Code::Full);
+        assert_eq!(failed(io::ErrorKind::TimedOut), Code::Unavailable);
     }
 }

@@ -80,7 +80,10 @@ pub fn run(
     observer.phase(Phase::Structure, None);
     check_complete(&incoming, tips, observer)?;
     observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(AcceptError::Damaged)?;
+    incoming.check_lists(observer).map_err(|error| match error {
+        error @ StoreError::Io(_) => AcceptError::Store(error),
+        error => AcceptError::Damaged(error),
+    })?;
     if observer.cancelled() {
         return Err(AcceptError::Interrupted);
     }
@@ -103,6 +106,8 @@ fn check_complete(
     };
     let told = |error| match error {
         ReachError::Interrupted => AcceptError::Interrupted,
+        // A disk that fails says nothing about what was sent.
+        ReachError::Store(error @ StoreError::Io(_)) => AcceptError::Store(error),
         error => AcceptError::Incomplete(Box::new(error)),
     };
     for id in incoming.packs() {

@@ -8,6 +8,7 @@ use axum::{
 };
 use http::{StatusCode, header};
 use serde::Serialize;
+use snap_core::base::limits;
 
 use super::{PROTOCOL, Server};
 use crate::{
@@ -31,8 +32,8 @@ struct LimitsJson {
 
 /// `GET /v1`: needs no token.
 pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
-    let limits = &server.settings().limits;
-    let limits = LimitsJson { pack_bytes: limits.upload_bytes, missing_ids: limits.missing_ids };
+    let chosen = &server.settings().limits;
+    let limits = LimitsJson { pack_bytes: chosen.upload_bytes, missing_ids: chosen.missing_ids };
     let version = env!("CARGO_PKG_VERSION");
     Json(ServerJson { server: "snap", version, protocol: PROTOCOL, limits })
 }
@@ -71,7 +72,7 @@ pub(super) async fn create(
     Path(repo): Path<String>,
     body: Body,
 ) -> Result<StatusCode, Problem> {
-    let config = whole(body, server.small()).await?;
+    let config = whole(body, server.accept(limits::CONFIG_BYTES)).await?;
     let config = String::from_utf8(config.to_vec())
         .map_err(|_| Problem::new(Code::Invalid, "the settings are not UTF-8"))?;
     blocking(move || server.hub().create(&repo, &config)).await?;

@@ -24,10 +24,6 @@ use crate::{
 /// Version of the protocol, the first part of each path.
 pub const PROTOCOL: u32 = 1;
 
-/// Longest body of what is no pack: a file of outlines tells of 4 MiB, or of one
-/// pack, whose footer may be ten times as long.
-const SMALL_BODY_BYTES: u64 = 64 << 20;
-
 /// What all requests share.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -66,9 +62,9 @@ impl Server {
         blocking(move || work(&server.hub().get(&name)?)).await
     }
 
-    /// How much is taken of a body that is no pack.
-    fn small(&self) -> Accept {
-        Accept { most_bytes: SMALL_BODY_BYTES, stall: self.settings().limits.stall() }
+    /// A body of at most so many bytes is taken.
+    fn accept(&self, most_bytes: u64) -> Accept {
+        Accept { most_bytes, stall: self.settings().limits.stall() }
     }
 }
 

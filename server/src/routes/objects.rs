@@ -14,7 +14,7 @@ use snap_core::{base::id::ObjectId, store::Store};
 
 use super::Server;
 use crate::{
-    body::{Accept, receive, whole},
+    body::{receive, whole},
     problem::{Code, Problem},
 };
 
@@ -84,7 +84,7 @@ pub(super) async fn missing(
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     if is_json {
         // An id is 64 digits, its quotes and a comma.
-        let accept = Accept { most_bytes: most as u64 * 80 + 1024, ..server.small() };
+        let accept = server.accept(most as u64 * 80 + 1024);
         let body = whole(body, accept).await?;
         let question: QuestionJson = serde_json::from_slice(&body)
             .map_err(|error| Problem::new(Code::Invalid, error.to_string()))?;
@@ -106,7 +106,7 @@ pub(super) async fn missing(
         });
         return Ok(Json(AnswerJson { missing: missing.await? }).into_response());
     }
-    let accept = Accept { most_bytes: (most * ID_BYTES) as u64, ..server.small() };
+    let accept = server.accept((most * ID_BYTES) as u64);
     let shared = server.clone();
     let answer = receive(body, accept, move |pieces| {
         let repository = shared.hub().get(&repo)?;

@@ -15,11 +15,11 @@ use axum::{
 };
 use http::{HeaderMap, Method, StatusCode, header};
 use serde::Serialize;
-use snap_core::base::id::PackId;
+use snap_core::base::{id::PackId, limits};
 
 use super::{Server, range::Wanted};
 use crate::{
-    body::{self, Accept, blocking, whole},
+    body::{self, blocking, whole},
     problem::{Code, Problem},
     repository::{Listed, Sent},
 };
@@ -114,13 +114,13 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let id = pack_id(&id)?;
-    let limits = &server.settings().limits;
+    let chosen = &server.settings().limits;
     let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
     let length: Option<u64> = length.and_then(|text| text.parse().ok());
-    if length.is_some_and(|length| length > limits.upload_bytes) {
-        return Err(Problem::new(Code::TooLarge, format!("at most {}", limits.upload_bytes)));
+    if length.is_some_and(|length| length > chosen.upload_bytes) {
+        return Err(Problem::new(Code::TooLarge, format!("at most {}", chosen.upload_bytes)));
     }
-    let accept = Accept { most_bytes: limits.upload_bytes, stall: limits.stall() };
+    let accept = server.accept(chosen.upload_bytes);
     let hub = server.clone();
     let repository = blocking(move || hub.hub().get(&repo)).await?;
     let sent = body::receive(body, accept, move |pieces| repository.receive(id, pieces)).await?;
@@ -155,7 +155,7 @@ pub(super) async fn publish(
 ) -> Result<StatusCode, Problem> {
     let plain = name.split('.').next().unwrap_or_default();
     pack_id(plain).map_err(|_| Problem::new(Code::Invalid, "this is no name of a file of it"))?;
-    let bytes = whole(body, server.small()).await?;
+    let bytes = whole(body, server.accept(limits::REMOTE_INDEX_BYTES)).await?;
     let sent = server.with(repo, move |repository| repository.publish(&name, &bytes)).await?;
     Ok(status(sent))
 }

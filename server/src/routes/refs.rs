@@ -10,7 +10,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, limits},
     repo::ref_name::{RefKind, RefName},
 };
 
@@ -106,7 +106,7 @@ pub(super) async fn write(
 ) -> Result<Response, Problem> {
     let name = named(&name)?;
     let expected = expected(&headers)?;
-    let body = whole(body, server.small()).await?;
+    let body = whole(body, server.accept(limits::REF_BYTES as u64)).await?;
     let invalid = |why: String| Problem::new(Code::Invalid, why);
     let sent: MoveJson =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
