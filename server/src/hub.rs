@@ -8,14 +8,12 @@ use std::{
 };
 
 use snap_core::repo::{RepoError, config, open::STORE_FOLDER};
+use snap_remote::service::snap_server::ONLY;
 
 use crate::{
     problem::{Code, Problem},
     repository::Repository,
 };
-
-/// How a store that is served alone is called.
-pub const ONLY: &str = "default";
 
 /// Levels of folders in which stores are looked for.
 const LEVELS: usize = 4;

@@ -214,3 +214,10 @@ fn without_sizes(line: &str) -> String {
     }
     words.join(" ")
 }
+
+/// Bytes that nothing makes shorter.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    snap_testkit::rng::Rng::new(seed).fill(&mut bytes);
+    bytes
+}

@@ -8,10 +8,9 @@ use std::{
 
 use serde_json::Value;
 use snap_nettest::{Kind, Proxy, S3Options, S3Server};
-use snap_testkit::rng::Rng;
 
 use crate::{
-    env::{Ran, TestEnv},
+    env::{Ran, TestEnv, noise},
     remote::{env, env_of, folder, says},
 };
 
@@ -22,12 +21,6 @@ fn add_origin(env: &TestEnv, dir: &str, url: &str) {
 fn commit(env: &TestEnv, dir: &str, text: &str) {
     env.write(&format!("{dir}/notes.txt"), text);
     env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
-}
-
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    Rng::new(seed).fill(&mut bytes);
-    bytes
 }
 
 /// The only record of a run.

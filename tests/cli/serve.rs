@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{env::TestEnv, remote::says};
+use crate::{
+    env::{TestEnv, noise},
+    remote::says,
+};
 
 /// A server that is stopped when this is dropped.
 pub(crate) struct Serving {
@@ -111,6 +114,8 @@ fn a_folder_of_stores_takes_new_ones() {
 fn what_lies_elsewhere_in_part_is_not_served_as_if_it_were_here() {
     let env = TestEnv::new();
     env.write("here/src/main", "text");
+    // In frames of its own, so that they are not fetched with those of `src`.
+    env.write("here/large", noise(3, 6 << 20));
     commit(&env, "here", "first\n");
     let serving = Serving::start(&env, "here");
     env.snap(["clone", "-q", "--path", "src", &serving.url, "part"]).succeeds();

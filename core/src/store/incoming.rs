@@ -186,11 +186,8 @@ impl<'s> Incoming<'s> {
     pub fn accept(&mut self, path: &Path, id: PackId) -> Result<(), StoreError> {
         self.link(path, id)?;
         let pack = PackFile::open(&self.own.pack_path(&id), id)?;
-        let (frames, file_bytes) = (pack.frames().to_vec(), pack.file_bytes());
-        let sealed = Sealed { id, frames, objects: pack.objects()?, file_bytes };
-        self.own.add_sealed(&sealed, Home::Whole);
-        self.own.merge_segments();
-        self.packs.push(id);
+        let objects = pack.objects()?;
+        self.take_in(&pack, objects);
         Ok(())
     }
 

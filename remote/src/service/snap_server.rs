@@ -29,7 +29,7 @@ use super::{
 };
 
 /// What a repository is called that a server has as its only one.
-const ONLY: &str = "default";
+pub const ONLY: &str = "default";
 
 /// How a repository elsewhere is asked.
 #[derive(Debug)]
