@@ -10,7 +10,8 @@ use snap_testkit::{
 
 use crate::{
     mounts::{in_own_mounts, mount_memory},
-    place::{drafts, fails, folder, left_over, log, restores, snap, stderr, well},
+    place::{drafts, fails, folder, left_over, log, names, restores, snap, stderr, well},
+    serving::Serving,
     versions,
 };
 
@@ -139,5 +140,49 @@ fn a_restore_onto_a_full_disk_says_so_and_goes_on_when_there_is_room() {
             assert_eq!(compare(&work, &target, &options), [""; 0]);
             fs_err::remove_dir_all(&target).unwrap();
         }
+    });
+}
+
+#[test]
+fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() {
+    let test = "a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room";
+    in_own_mounts(&format!("full_disk::{test}"), || {
+        let place = folder();
+        let (store, work) = (place.path().join("store"), place.path().join("work"));
+        well(snap(&store).arg("init"));
+        versions::write(&work, "main 1");
+        well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
+        let mut failed = 0;
+        // While a pack comes, while it becomes part of the store, and later.
+        for spare in [0, 8, 40, 100, 600, 1400, 1480, 1520, 1560, 1600, 1640, 2000] {
+            let disk = place.path().join(format!("disk{spare}"));
+            mount_memory(&disk, 2 * DISK);
+            let served = disk.join("store");
+            well(snap(&served).arg("init"));
+            let serving = Serving::start(snap(&store), None, &[served.to_str().unwrap()]);
+            let filler = Filler::new(&disk, spare);
+            let mut push = snap(&store);
+            push.args(["push", &serving.url("")]);
+            let output = push.output().unwrap();
+            if !output.status.success() {
+                failed += 1;
+                let said = stderr(&output);
+                assert!(said.contains("no room is left"), "with {spare} KiB: {said}");
+                let staged = served.join("tmp/staged");
+                let there = if staged.exists() { names(&staged) } else { Vec::new() };
+                // What came whole waits to be asked for; nothing else does.
+                assert!(there.iter().all(|name| name.len() == 64), "with {spare} KiB: {there:?}");
+                assert!(!served.join("refs/heads/main").exists());
+            }
+            filler.remove();
+            well(&mut push);
+            let listed = log(&served, "main");
+            assert_eq!(listed.len(), 1);
+            restores(&served, &listed[0]);
+            well(snap(&served).args(["verify", "--data"]));
+            drop(serving);
+            assert!(crate::mounts::tool("umount", [&disk]));
+        }
+        assert!(failed > 3, "only {failed} pushes ran out of room");
     });
 }

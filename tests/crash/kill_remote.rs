@@ -32,7 +32,7 @@ const THOROUGH_EVERY: u64 = 10;
 /// Each request takes that long, so that moments between them are hit, too.
 const LATENCY: Duration = Duration::from_millis(2);
 
-fn kills() -> u64 {
+pub(crate) fn kills() -> u64 {
     let said = std::env::var("SNAP_TEST_KILLS").ok();
     said.map_or(KILLS, |text| text.parse().expect("SNAP_TEST_KILLS is a number"))
 }

@@ -1,0 +1,84 @@
+//! SIGKILL of the server at random moments of pushes: what it serves is whole,
+//! what was acknowledged is there, and once it runs again pushes go on.
+//!
+//! `SNAP_TEST_KILLS` says how often it is killed; docs/safety.md.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use snap_testkit::rng::Rng;
+
+use crate::{
+    kill_remote::kills,
+    place::{folder, log, printed_id, restores, snap, stderr, well},
+    serving::Serving,
+    versions,
+};
+
+/// So often all that the server lists is restored.
+const THOROUGH_EVERY: u64 = 10;
+
+fn commit(store: &Path, work: &Path, number: u64) -> String {
+    let message = format!("main {number}");
+    versions::write(work, &message);
+    let stdout = well(snap(store).args(["commit", "-m", &message]).arg(work));
+    printed_id(stdout.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
+    let place = folder();
+    let path = |name: &str| place.path().join(name);
+    let (store, work, served) = (path("store"), path("work"), path("served"));
+    for store in [&store, &served] {
+        well(snap(store).arg("init"));
+    }
+    let serve =
+        |address: Option<&str>| Serving::start(snap(&store), address, &[served.to_str().unwrap()]);
+    let mut serving = serve(None);
+    let push = |serving: &Serving| {
+        let mut push = snap(&store);
+        push.args(["push", &serving.url("")]);
+        push
+    };
+    let (mut longest, mut rng) = (Duration::ZERO, Rng::new(2033));
+    let (mut waited, mut before, kills) = (0, None, kills());
+    for number in 0..kills {
+        // A push that nobody disturbs says how long one takes.
+        if number % THOROUGH_EVERY == 0 {
+            before = Some(commit(&store, &work, 2 * number));
+            let start = Instant::now();
+            well(&mut push(&serving));
+            longest = longest.max(start.elapsed());
+        }
+        let after = Some(commit(&store, &work, 2 * number + 1));
+        let child = push(&serving).spawn().unwrap();
+        thread::sleep(longest.mul_f64(rng.unit()));
+        let address = serving.kill();
+        // Nobody looks after it: what is there is what is served.
+        let stands = log(&served, "main").first().map(|listed| listed.id.clone());
+        assert!(stands == before || stands == after, "{stands:?} at {number}");
+        well(snap(&served).args(["verify", "--data"]));
+
+        serving = serve(Some(&address));
+        let output = child.wait_with_output().unwrap();
+        waited += u64::from(stands != after);
+        let stands = log(&served, "main")[0].id.clone();
+        if output.status.success() {
+            assert_eq!(Some(&stands), after.as_ref(), "acknowledged and lost at {number}");
+        }
+        // What broke off can be done again at once.
+        well(&mut push(&serving));
+        let listed = log(&served, "main");
+        assert_eq!(Some(&listed[0].id), after.as_ref(), "{}", stderr(&output));
+        let looked_at = if number % THOROUGH_EVERY == 0 { listed.len() } else { 1 };
+        listed.iter().take(looked_at).for_each(|commit| restores(&served, commit));
+        before = after;
+    }
+    well(snap(&served).args(["verify", "--data"]));
+    // Else the moments were not spread over the whole of it.
+    assert!(waited * 4 > kills, "only {waited} of {kills} had not come to their end");
+}
