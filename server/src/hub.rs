@@ -65,6 +65,11 @@ impl Hub {
         names
     }
 
+    /// A repository that is open already; does not block.
+    pub fn get_open(&self, name: &str) -> Option<Arc<Repository>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
     /// A repository. May block.
     ///
     /// # Errors

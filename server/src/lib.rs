@@ -9,12 +9,14 @@
 //! | [`settings`] | what there is to choose, and a file that says it |
 //! | [`problem`] | why a request was refused, as its sender is told |
 //! | [`body`] | bodies between connections and threads |
+//! | [`cache`] | what was asked for lately, up to a number of bytes |
 //! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
 //! | [`hub`] | which repositories there are |
 //! | [`routes`] | the protocol: `docs/protocol.md` |
 //! | [`run`] | listening, and stopping in an orderly manner |
 
 pub mod body;
+pub mod cache;
 pub mod hub;
 pub mod problem;
 pub mod repository;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
     ops::accept::AcceptError,
-    repo::{RepoError, refs::RefError},
+    repo::{RepoError, path::PathInTreeError, refs::RefError},
     store::StoreError,
 };
 
@@ -181,6 +181,18 @@ fn is_full(error: &(dyn Error + 'static)) -> bool {
     systems.any(|system| {
         matches!(system.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     })
+}
+
+impl From<PathInTreeError> for Problem {
+    fn from(error: PathInTreeError) -> Self {
+        match error {
+            PathInTreeError::Store(error) => error.into(),
+            error if error.kind() == ErrorKind::Invalid => {
+                Self::new(Code::Invalid, error.to_string())
+            }
+            error => Self::new(Code::NotFound, error.to_string()),
+        }
+    }
 }
 
 impl From<AcceptError> for Problem {

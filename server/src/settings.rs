@@ -9,6 +9,7 @@
 //! stall_secs = 60
 //! upload_bytes = 1073741824
 //! missing_ids = 1000000
+//! cache_bytes = 67108864
 //! ```
 //!
 //! A key that is not known is an error: a limit with a typing error in its name
@@ -53,6 +54,8 @@ pub struct Limits {
     pub upload_bytes: u64,
     /// Ids in one question for what is missing.
     pub missing_ids: usize,
+    /// Memory for files that were read lately, in bytes.
+    pub cache_bytes: usize,
 }
 
 impl Default for Settings {
@@ -70,6 +73,7 @@ impl Default for Limits {
             stall_secs: 60,
             upload_bytes: limits::PACK_BYTES,
             missing_ids: 1_000_000,
+            cache_bytes: 64 << 20,
         }
     }
 }

@@ -4,9 +4,14 @@
 //! Everything here may block; it is called by threads that may.
 
 mod index;
+mod reading;
 mod staged;
 
-use std::{fs::File, path::Path};
+use std::{
+    fs::File,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use snap_core::{
     base::{
@@ -25,6 +30,7 @@ use snap_core::{
     },
 };
 
+pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 use self::{index::Index, staged::Staged};
 use crate::{
     body::Pieces,
@@ -35,10 +41,14 @@ use crate::{
 const PART: &str = ".part";
 const GROUP: &str = ".group";
 
+/// How many were opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
 /// A repository that is served.
 #[derive(Debug)]
 pub struct Repository {
     name: String,
+    number: u64,
     repo: Repo,
     index: Index,
     staged: Staged,
@@ -74,7 +84,8 @@ impl Repository {
         let repo = Repo::open(dir, Disk::default(), &Silent)?;
         let index = Index::open(repo.store());
         let staged = Staged::new(repo.store());
-        Ok(Self { name: name.to_owned(), repo, index, staged })
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { name: name.to_owned(), number, repo, index, staged })
     }
 
     /// Makes a store in `dir` with the settings that a client sent.
@@ -91,6 +102,11 @@ impl Repository {
     /// How it is called.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A number that no other one has that was opened by this process.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Its store, to be read.

@@ -1,10 +1,14 @@
 //! The protocol, resource by resource: `docs/protocol.md`.
 
+mod conditional;
+mod disposition;
+mod files;
 mod info;
 mod objects;
 mod packs;
 mod range;
 mod refs;
+mod target;
 
 use std::sync::Arc;
 
@@ -13,6 +17,7 @@ use axum::{
     routing::{get, post, put},
 };
 
+use self::files::Files;
 use crate::{
     body::{Accept, blocking},
     hub::Hub,
@@ -33,18 +38,25 @@ pub struct Server {
 #[derive(Debug)]
 struct Shared {
     hub: Hub,
+    files: Files,
     settings: Settings,
 }
 
 impl Server {
     /// A server of these repositories.
     pub fn new(hub: Hub, settings: Settings) -> Self {
-        Self { shared: Arc::new(Shared { hub, settings }) }
+        let files = Files::new(settings.limits.cache_bytes);
+        Self { shared: Arc::new(Shared { hub, files, settings }) }
     }
 
     /// Its repositories.
     pub fn hub(&self) -> &Hub {
         &self.shared.hub
+    }
+
+    /// Files that were read lately.
+    fn files(&self) -> &Files {
+        &self.shared.files
     }
 
     /// What was chosen for it.
@@ -86,8 +98,15 @@ pub fn router(server: Server) -> Router {
         .route("/v1", get(info::server))
         .route("/v1/repos", get(info::repositories))
         .nest("/v1/repos/{repo}", repository)
+        .merge(commits())
         .route("/health", get(info::health))
         .fallback(async || Problem::new(Code::NoRoute, ""))
         .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
         .with_state(server)
+}
+
+/// What reads commits. Their paths are not nested, so that [`target::Target`]
+/// sees all of them.
+fn commits() -> Router<Server> {
+    Router::new().route("/v1/repos/{repo}/commits/{commit}/files/{*path}", get(files::read))
 }

@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use serde::Serialize;
 use snap_core::base::{id::PackId, limits};
 
-use super::{Server, range::Wanted};
+use super::{Server, conditional::FOREVER, range::Wanted};
 use crate::{
     body::{self, blocking, whole},
     problem::{Code, Problem},
@@ -26,9 +26,6 @@ use crate::{
 
 /// Bytes of a pack that are read at a time.
 const READ_BYTES: u64 = 256 << 10;
-
-/// What never changes may be kept for a year.
-const FOREVER: &str = "private, max-age=31536000, immutable";
 
 #[derive(Serialize)]
 pub(super) struct PacksJson {

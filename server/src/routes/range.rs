@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use crate::problem::{Code, Problem};
 
@@ -33,6 +33,14 @@ impl Wanted {
             return Err(Problem::new(Code::Range, format!("it has {length} bytes")));
         }
         Ok(Self::Part(range))
+    }
+
+    /// `Content-Range` of an answer with a part of `length` bytes; none where it
+    /// has all of them.
+    pub(super) fn content_range(&self, length: u64) -> Option<Result<HeaderValue, Problem>> {
+        let Self::Part(range) = self else { return None };
+        let told = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+        Some(HeaderValue::from_str(&told).map_err(|_| Problem::new(Code::Range, "")))
     }
 
     /// The bytes.

@@ -1,0 +1,140 @@
+//! Files by commit and path: what a browser, `curl` and `wget -c` rely on.
+
+use std::os::unix::ffi::OsStrExt;
+
+use reqwest::StatusCode;
+use snap_core::base::id::BlobId;
+use snap_server::settings::{Limits, Settings};
+
+use crate::place::{Place, Serving, refused};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_read_by_commit_and_path() {
+    let place = Place::new();
+    let first = place.change("notes.txt", "first");
+    let second = place.change("notes.txt", "second");
+    let serving = Serving::of(&place);
+    let get = |rev: &str| serving.get(&format!("commits/{rev}/files/notes.txt"));
+    // Twice: read, and from memory.
+    for _ in 0..2 {
+        let answer = get(&first.to_string()).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let headers = answer.headers().clone();
+        let tag = format!("\"{}\"", BlobId::of(b"first"));
+        assert_eq!(headers["etag"], tag.as_str());
+        assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
+        assert_eq!(headers["content-length"], "5");
+        assert_eq!(headers["content-disposition"], "inline; filename=\"notes.txt\"");
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["content-security-policy"], "sandbox; default-src 'none'");
+        assert_eq!(headers["cache-control"], "private, max-age=31536000, immutable");
+        assert_eq!(answer.bytes().await.unwrap(), "first");
+        let known = get(&first.to_string()).header("if-none-match", tag).send().await.unwrap();
+        assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
+    }
+    for rev in ["main", "heads%2Fmain", &second.to_string()[..10]] {
+        let answer = get(rev).send().await.unwrap();
+        assert_eq!(answer.headers()["snap-commit"], second.to_string().as_str());
+        assert_eq!(answer.headers()["cache-control"], "private, no-cache", "{rev}");
+        assert_eq!(answer.bytes().await.unwrap(), "second");
+    }
+    let saved = serving.get(&format!("commits/{first}/files/notes.txt?download=1"));
+    let saved = saved.send().await.unwrap();
+    assert_eq!(saved.headers()["content-disposition"], "attachment; filename=\"notes.txt\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_file_is_told_so() {
+    let place = Place::new();
+    fs_err::create_dir(place.folder.path().join("files/sub")).unwrap();
+    let id = place.change("sub/a", "content");
+    let serving = Serving::of(&place);
+    let get = |path: &str| serving.get(&format!("commits/{path}"));
+    refused(get(&format!("{id}/files/sub")), 404, "not-found").await;
+    refused(get(&format!("{id}/files/sub/b")), 404, "not-found").await;
+    refused(get(&format!("{id}/files/sub/a/b")), 404, "not-found").await;
+    refused(get(&format!("{id}/files/sub%2F..%2Fsub%2Fa")), 400, "invalid").await;
+    refused(get(&format!("{id}/files/sub/a?what=1")), 400, "invalid").await;
+    refused(get("none/files/sub/a"), 404, "not-found").await;
+    refused(get(&format!("{}/files/sub/a", "0".repeat(64))), 404, "not-found").await;
+    refused(get("main@/files/sub/a"), 400, "invalid").await;
+    assert_eq!(get(&format!("{id}/files/sub%2Fa")).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_small_and_large_files_are_those_of_the_file() {
+    let place = Place::new();
+    // Cut into chunks, none like another.
+    let large: Vec<u8> =
+        (0..3_000_000_u32).flat_map(|n| n.wrapping_mul(0x9E37_79B9).to_le_bytes()).collect();
+    place.change("large", &large);
+    let id = place.change("small", &large[..5000]);
+    let serving = Serving::of(&place);
+    for (name, content) in [("small", &large[..5000]), ("large", &large[..])] {
+        let get = || serving.get(&format!("commits/{id}/files/{name}"));
+        let all = get().send().await.unwrap();
+        assert_eq!(all.headers()["content-length"], content.len().to_string().as_str());
+        let tag = all.headers()["etag"].clone();
+        assert_eq!(all.bytes().await.unwrap(), content);
+        for (from, to) in
+            [(0, 0), (17, 4711), (content.len() - 1, content.len() - 1), (1000, content.len() - 9)]
+        {
+            let part = get().header("range", format!("bytes={from}-{to}")).send().await.unwrap();
+            assert_eq!(part.status(), StatusCode::PARTIAL_CONTENT);
+            let told = format!("bytes {from}-{to}/{}", content.len());
+            assert_eq!(part.headers()["content-range"], told.as_str());
+            assert_eq!(part.bytes().await.unwrap(), content[from..=to]);
+        }
+        refused(get().header("range", "bytes=999999999-"), 416, "range").await;
+        let part = || get().header("range", "bytes=0-3");
+        let same = part().header("if-range", tag).send().await.unwrap();
+        assert_eq!(same.status(), StatusCode::PARTIAL_CONTENT);
+        let other = part().header("if-range", "\"other\"").send().await.unwrap();
+        assert_eq!(other.status(), StatusCode::OK, "all of another content");
+        let head = serving.client.head(format!("{}/commits/{id}/files/{name}", serving.base));
+        let head = head.send().await.unwrap();
+        assert_eq!(head.headers()["content-length"], content.len().to_string().as_str());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_names_and_contents_are_saved_under_a_harmless_name() {
+    let place = Place::new();
+    place.change("page.html", "<script>alert(1)</script>");
+    place.change("picture.svg", "<svg><script/></svg>");
+    place.change("a\"\r\nx: y.txt", "text");
+    let name = std::ffi::OsStr::from_bytes(b"\xff\xfe.txt");
+    fs_err::write(place.folder.path().join("files").join(name), "bytes").unwrap();
+    let id = place.change("other", "content");
+    let serving = Serving::of(&place);
+    let get = async |path: &str| {
+        let path = format!("commits/{id}/files/{path}");
+        serving.get(&path).send().await.unwrap()
+    };
+    for path in ["page.html", "picture.svg"] {
+        let answer = get(path).await;
+        let how = answer.headers()["content-disposition"].to_str().unwrap().to_owned();
+        assert!(how.starts_with("attachment; "), "{how}");
+        assert_eq!(answer.headers()["content-security-policy"], "sandbox; default-src 'none'");
+    }
+    let answer = get("a%22%0D%0Ax%3A%20y.txt").await;
+    assert_eq!(
+        answer.headers()["content-disposition"],
+        "inline; filename=\"a___x: y.txt\"; filename*=UTF-8''a%22%0D%0Ax%3A%20y.txt"
+    );
+    assert!(answer.headers().get("x").is_none());
+    // A name need not be UTF-8.
+    assert_eq!(get("%ff%fe.txt").await.bytes().await.unwrap(), "bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_without_room_serves_the_same() {
+    let place = Place::new();
+    let id = place.change("a", "content");
+    let limits = Limits { cache_bytes: 0, ..Limits::default() };
+    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    for _ in 0..2 {
+        let answer = serving.get(&format!("commits/{id}/files/a")).send().await.unwrap();
+        assert_eq!(answer.bytes().await.unwrap(), "content");
+    }
+}
