@@ -14,6 +14,7 @@ mod measure;
 mod place;
 mod table;
 mod tools;
+mod web;
 mod works;
 
 use std::{cell::RefCell, process::ExitCode};

@@ -14,6 +14,7 @@ mod parquet;
 mod ranges;
 mod rate;
 mod remote;
+mod serve;
 mod small_files;
 mod source_tree;
 mod version;
@@ -42,7 +43,7 @@ pub(crate) struct Work {
 }
 
 /// Every work, in the order of the issues' tables.
-pub(crate) const WORKS: [Work; 25] = [
+pub(crate) const WORKS: [Work; 30] = [
     work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
     work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
     work("changed", "commit of the same files, 1 % of them changed", small_files::changed),
@@ -68,6 +69,11 @@ pub(crate) const WORKS: [Work; 25] = [
     work("clone", "clone of the same, files restored", remote::clone),
     work("cat-url", "one small file out of a bucket", remote::cat),
     work("big-remote", "1 GiB pushed and cloned, without the proxy", rate::run),
+    work("serve-push", "first push of the text files to `snap serve`", serve::push),
+    work("serve-pull", "pull of the same into an empty store", serve::pull),
+    work("serve-asked", "what `curl` asks a server for", serve::asked),
+    work("serve-load", "64 clients reading files of a server", serve::load_files),
+    work("serve-large", "1 GiB to a server and from it", serve::large),
     once("ranges", "500 scattered ranges of an object of 1 GiB", ranges::scattered),
     once("fragments", "pages of 40 fragments, eager against lazy", ranges::fragments),
     once("parquet", "a Parquet file inside a remote snapshot", parquet::run),
