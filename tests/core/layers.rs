@@ -53,10 +53,10 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// Modules of remote, as the table that it opens with has them: each imports
+/// Modules of a package, as the table that it opens with has them: each imports
 /// from those above it.
-fn remote_modules() -> Vec<String> {
-    let root = text_of("remote/src/lib.rs");
+fn modules_of(package: &str) -> Vec<String> {
+    let root = text_of(&format!("{package}/src/lib.rs"));
     let named = root.lines().filter_map(|line| line.strip_prefix("//! | [`")?.split_once("`] |"));
     named.map(|(module, _)| module.to_owned()).collect()
 }
@@ -187,20 +187,25 @@ fn modules_in(root: &str) -> Vec<String> {
 }
 
 #[test]
-fn remote_imports_downwards_only() {
-    let order = remote_modules();
-    let layer = |module: &str| order.iter().position(|other| other == module);
-    let (mut wrong, mut count) = (Vec::new(), 0);
-    for Source { name, text } in sources("remote/src") {
-        let inside = name.strip_prefix("remote/src/").unwrap();
-        wrong.extend(wrong_by(&name, inside, &text, &layer));
-        count += imports(&text).len();
+fn remote_and_server_import_downwards_only() {
+    for package in ["remote", "server"] {
+        let order = modules_of(package);
+        let layer = |module: &str| order.iter().position(|other| other == module);
+        let (mut wrong, mut count) = (Vec::new(), 0);
+        for Source { name, text } in sources(&format!("{package}/src")) {
+            let inside = name.strip_prefix(&format!("{package}/src/")).unwrap();
+            wrong.extend(wrong_by(&name, inside, &text, &layer));
+            count += imports(&text).len();
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+        assert!(count > 20, "only {count} imports were found in {package}");
+        let mut listed = order.clone();
+        listed.sort();
+        let modules = modules_in(&format!("{package}/src/lib.rs"));
+        assert_eq!(listed, modules, "each module is in the table, once");
     }
-    assert_eq!(wrong, Vec::<String>::new());
-    assert!(count > 30, "only {count} imports were found");
-    let mut listed = order.clone();
-    listed.sort();
-    assert_eq!(listed, modules_in("remote/src/lib.rs"), "each module is in the table, once");
+    let order = modules_of("remote");
+    let layer = |module: &str| order.iter().position(|other| other == module);
     let upwards =
         wrong_by("x", "service/x.rs", "use crate::{ranges::Plan, location::Scheme};", &layer);
     assert_eq!(upwards, ["x: `service` imports `ranges`"]);
@@ -240,7 +245,7 @@ fn core_knows_nothing_of_the_outside() {
 #[test]
 fn every_file_says_what_it_is_for_and_is_short() {
     let mut wrong = Vec::new();
-    for folder in ["core/src", "remote", "cli/src", "tests", "benches"] {
+    for folder in ["core/src", "remote", "server", "cli/src", "tests", "benches"] {
         for Source { name, text } in sources(folder) {
             if !text.lines().next().is_some_and(|line| line.starts_with("//! ") && line.len() > 8) {
                 wrong.push(format!("{name} does not open with `//!`"));
