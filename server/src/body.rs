@@ -3,6 +3,10 @@
 
 use std::{
     io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -10,6 +14,7 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http_body_util::BodyExt;
+use snap_core::base::observe::Observer;
 use tokio::sync::mpsc;
 
 use crate::problem::{Code, Problem};
@@ -109,6 +114,39 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "")))
+}
+
+/// Sees whether anybody still waits.
+#[derive(Debug, Default)]
+struct Watch {
+    left: AtomicBool,
+}
+
+impl Observer for Watch {
+    fn cancelled(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells the watch when whoever waits goes away.
+struct Waiting(Arc<Watch>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.left.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does `work` in a thread, and has it end when nobody waits for it any more.
+///
+/// # Errors
+/// Those of `work`.
+pub async fn watched<T: Send + 'static>(
+    work: impl FnOnce(&dyn Observer) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let waiting = Waiting(Arc::default());
+    let watch = Arc::clone(&waiting.0);
+    blocking(move || work(&*watch)).await
 }
 
 /// A body that a thread writes. When `work` fails the connection is broken off,

@@ -11,8 +11,8 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
-    ops::accept::AcceptError,
-    repo::{RepoError, path::PathInTreeError, refs::RefError},
+    ops::{accept::AcceptError, diff::DiffError},
+    repo::{RepoError, past::PastError, path::PathInTreeError, refs::RefError},
     store::StoreError,
 };
 
@@ -172,7 +172,7 @@ macro_rules! of_engine {
     };
 }
 
-of_engine!(StoreError, RepoError, RefError, PathError);
+of_engine!(StoreError, RepoError, RefError, PathError, DiffError);
 
 /// Whether no room is left, wherever that was noticed.
 fn is_full(error: &(dyn Error + 'static)) -> bool {
@@ -191,6 +191,19 @@ impl From<PathInTreeError> for Problem {
                 Self::new(Code::Invalid, error.to_string())
             }
             error => Self::new(Code::NotFound, error.to_string()),
+        }
+    }
+}
+
+impl From<PastError> for Problem {
+    fn from(error: PastError) -> Self {
+        match &error {
+            // They say what was asked for.
+            PastError::Pattern { .. } | PastError::Climbs { .. } => {
+                Self::new(Code::Invalid, error.to_string())
+            }
+            PastError::NoSuchPath { .. } => Self::new(Code::NotFound, error.to_string()),
+            _ => Self::of_engine(error.kind(), &error),
         }
     }
 }

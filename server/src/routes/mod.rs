@@ -1,13 +1,17 @@
 //! The protocol, resource by resource: `docs/protocol.md`.
 
+mod commits;
 mod conditional;
 mod disposition;
 mod files;
+mod history;
 mod info;
+mod json;
 mod objects;
 mod packs;
 mod range;
 mod refs;
+mod stats_json;
 mod target;
 
 use std::sync::Arc;
@@ -93,7 +97,11 @@ pub fn router(server: Server) -> Router {
         .route("/index", get(packs::index))
         .route("/index/{name}", get(packs::index_file).put(packs::publish))
         .route("/objects/{id}", get(objects::read))
-        .route("/missing", post(objects::missing));
+        .route("/missing", post(objects::missing))
+        .route("/log", get(history::log))
+        .route("/diff", get(history::diff))
+        .route("/find", get(history::find))
+        .route("/stats", get(history::stats));
     Router::new()
         .route("/v1", get(info::server))
         .route("/v1/repos", get(info::repositories))
@@ -108,5 +116,12 @@ pub fn router(server: Server) -> Router {
 /// What reads commits. Their paths are not nested, so that [`target::Target`]
 /// sees all of them.
 fn commits() -> Router<Server> {
-    Router::new().route("/v1/repos/{repo}/commits/{commit}/files/{*path}", get(files::read))
+    Router::new()
+        .route("/v1/repos/{repo}/commits/{commit}", get(commits::read))
+        .route("/v1/repos/{repo}/commits/{commit}/tree", get(commits::tree))
+        .route("/v1/repos/{repo}/commits/{commit}/tree/{*path}", get(commits::tree))
+        .route("/v1/repos/{repo}/commits/{commit}/archive.tar", get(commits::tar))
+        .route("/v1/repos/{repo}/commits/{commit}/archive.tar.zst", get(commits::tar_zst))
+        .route("/v1/repos/{repo}/commits/{commit}/archive.zip", get(commits::zip))
+        .route("/v1/repos/{repo}/commits/{commit}/files/{*path}", get(files::read))
 }
