@@ -2,7 +2,6 @@
 //! there now.
 
 mod contents;
-mod lines;
 mod names;
 mod printer;
 pub(crate) mod record;

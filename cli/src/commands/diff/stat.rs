@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use snap_core::ops::diff::{Change, Content, Status};
+use snap_core::ops::diff::{Change, Content, Status, lines::Lines};
 
 use crate::{
     commands::diff::{
-        lines::Lines,
         names::{arrow, shown},
         record::LinesJson,
     },

@@ -7,12 +7,14 @@ use std::io::{self, Write};
 
 use snap_core::{
     base::id::BlobId,
-    ops::diff::{Change, Content, Differences, Item, Status, What},
+    ops::diff::{
+        Change, Content, Differences, Item, Status, What,
+        lines::{Hunk, Lines, Sign, Text},
+    },
 };
 
 use crate::{
     commands::diff::{
-        lines::{Hunk, Lines, Sign, Text},
         names::quoted,
         words::{described, metadata},
     },

@@ -25,6 +25,7 @@ mod error;
 mod folder;
 mod job;
 mod limit;
+pub mod lines;
 mod renames;
 mod slot;
 mod trees;

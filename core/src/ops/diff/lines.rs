@@ -3,14 +3,15 @@
 use std::{collections::HashMap, ops::Range};
 
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices};
-use snap_core::ops::diff::Content;
+
+use crate::ops::diff::Content;
 
 /// A NUL in so many first bytes makes a content binary, as it does for git.
 const LOOKED_AT_BYTES: usize = 8 << 10;
 
 /// How two contents differ.
 #[derive(Debug)]
-pub(crate) enum Lines<'c> {
+pub enum Lines<'c> {
     /// At least one is no text.
     Binary,
     /// At least one is too large to be compared line by line.
@@ -21,7 +22,7 @@ pub(crate) enum Lines<'c> {
 
 /// Two texts and what leads from one to the other.
 #[derive(Debug)]
-pub(crate) struct Text<'c> {
+pub struct Text<'c> {
     old: Vec<&'c [u8]>,
     new: Vec<&'c [u8]>,
     ops: Vec<DiffOp>,
@@ -29,23 +30,28 @@ pub(crate) struct Text<'c> {
 
 /// Lines around one or more changes.
 #[derive(Debug)]
-pub(crate) struct Hunk {
-    pub(crate) old: Range<usize>,
-    pub(crate) new: Range<usize>,
+pub struct Hunk {
+    /// Which lines of the old text, from 0.
+    pub old: Range<usize>,
+    /// Which lines of the new text, from 0.
+    pub new: Range<usize>,
     ops: Vec<DiffOp>,
 }
 
 /// On which side a line stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub enum Sign {
+    /// On both.
     Both,
+    /// It is gone.
     Old,
+    /// It is new.
     New,
 }
 
 impl<'c> Lines<'c> {
     /// Compares two contents; what is not there is an empty text.
-    pub(crate) fn compare(old: &'c Content, new: &'c Content) -> Self {
+    pub fn compare(old: &'c Content, new: &'c Content) -> Self {
         let bytes = |content: &'c Content| match content {
             Content::Bytes(bytes) => Some(bytes.as_slice()),
             Content::None => Some(&[][..]),
@@ -95,7 +101,7 @@ impl<'c> Text<'c> {
     }
 
     /// How many lines are new, and how many are gone.
-    pub(crate) fn counts(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         let changed = self.ops.iter().filter(|op| op.tag() != DiffTag::Equal);
         changed.fold((0, 0), |(new, old), op| {
             (new + op.new_range().len() as u64, old + op.old_range().len() as u64)
@@ -104,7 +110,7 @@ impl<'c> Text<'c> {
 
     /// The changes, each with `context` lines before and after it; those that
     /// touch are one.
-    pub(crate) fn hunks(&self, context: usize) -> Vec<Hunk> {
+    pub fn hunks(&self, context: usize) -> Vec<Hunk> {
         if self.ops.iter().all(|op| op.tag() == DiffTag::Equal) {
             return Vec::new();
         }
@@ -120,7 +126,7 @@ impl<'c> Text<'c> {
 
     /// The lines of a hunk, with their ends; those that are gone before those
     /// that are new.
-    pub(crate) fn lines<'t>(&'t self, hunk: &'t Hunk) -> impl Iterator<Item = (Sign, &'c [u8])> {
+    pub fn lines<'t>(&'t self, hunk: &'t Hunk) -> impl Iterator<Item = (Sign, &'c [u8])> {
         hunk.ops.iter().flat_map(move |op| {
             let equal = op.tag() == DiffTag::Equal;
             let (old, new) = match equal {
