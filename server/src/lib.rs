@@ -13,11 +13,13 @@
 //! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
 //! | [`hub`] | which repositories there are |
 //! | [`routes`] | the protocol: `docs/protocol.md` |
+//! | [`page`] | the same for people with a browser: `docs/page.md` |
 //! | [`run`] | listening, and stopping in an orderly manner |
 
 pub mod body;
 pub mod cache;
 pub mod hub;
+pub mod page;
 pub mod problem;
 pub mod repository;
 pub mod routes;

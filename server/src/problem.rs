@@ -11,8 +11,8 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
-    ops::{accept::AcceptError, diff::DiffError},
-    repo::{RepoError, past::PastError, path::PathInTreeError, refs::RefError},
+    ops::{accept::AcceptError, cat::CatError, diff::DiffError, list::ListError},
+    repo::{RepoError, past::PastError, path::PathInTreeError, refs::RefError, spec::SpecError},
     store::StoreError,
 };
 
@@ -49,7 +49,8 @@ pub enum Code {
 }
 
 impl Code {
-    fn status(self) -> StatusCode {
+    /// The status that it is sent with.
+    pub fn status(self) -> StatusCode {
         match self {
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::NoRoute | Self::NoRepository | Self::NotFound => StatusCode::NOT_FOUND,
@@ -85,7 +86,7 @@ impl Code {
 }
 
 /// A refusal.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub struct Problem {
     /// What is wrong.
     pub code: Code,
@@ -158,6 +159,8 @@ impl IntoResponse for Problem {
         let mut response = (status, Json(body)).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        // Somebody with a browser is told so in a page.
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -172,7 +175,8 @@ macro_rules! of_engine {
     };
 }
 
-of_engine!(StoreError, RepoError, RefError, PathError, DiffError);
+of_engine!(StoreError, RepoError, RefError, PathError);
+of_engine!(CatError, DiffError, ListError, SpecError);
 
 /// Whether no room is left, wherever that was noticed.
 fn is_full(error: &(dyn Error + 'static)) -> bool {

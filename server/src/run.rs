@@ -6,6 +6,7 @@ use axum_server::Handle;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
+    page::with_pages,
     problem::{Code, Problem},
     routes::{Server, router},
 };
@@ -68,7 +69,8 @@ impl Listening {
             tracing::error!("a request panicked");
             axum::response::IntoResponse::into_response(Problem::new(Code::Unavailable, ""))
         };
-        let router = router(self.server).layer(CatchPanicLayer::custom(panicked));
+        let protocol = router(self.server.clone()).layer(CatchPanicLayer::custom(panicked));
+        let router = with_pages(protocol, self.server);
         let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
         let builder = server.http_builder();
         builder.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(patience);

@@ -5,6 +5,8 @@
 
 mod commits;
 mod files;
+mod hostile;
+mod page;
 mod place;
 mod protocol;
 mod refused;

@@ -42,7 +42,9 @@ impl Place {
     }
 
     pub(crate) fn change(&self, name: &str, bytes: impl AsRef<[u8]>) -> CommitId {
-        fs_err::write(self.folder.path().join("files").join(name), bytes).unwrap();
+        let path = self.folder.path().join("files").join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, bytes).unwrap();
         let source = Source::Folder(self.folder.path().join("files"));
         let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
@@ -90,6 +92,11 @@ impl Serving {
         // The client needs to be told which TLS there is, though it uses none.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { base, client: Client::new(), stop }
+    }
+
+    /// Its address, without a path.
+    pub(crate) fn origin(&self) -> &str {
+        self.base.trim_end_matches("/v1/repos/default")
     }
 
     pub(crate) fn get(&self, path: &str) -> RequestBuilder {

@@ -1,0 +1,131 @@
+//! The picture of how a store grew, as SVG: what all commits would take as full
+//! copies, what is left of that after deduplication, and what that takes
+//! compressed. Along one commit after the other, oldest first.
+
+use std::fmt::Write;
+
+use maud::{Markup, html};
+use snap_core::{base::time::Time, ops::stats::Outcome};
+
+use super::{
+    moment,
+    number::{Size, count},
+};
+
+/// The picture in its own units.
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 300.0;
+
+/// Where the axes are.
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 950.0;
+const TOP: f64 = 16.0;
+const BOTTOM: f64 = 264.0;
+
+/// More points than this nobody can tell from each other.
+const POINTS: usize = 400;
+
+/// Lines across.
+const LINES: u32 = 4;
+
+/// The sums up to a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Point {
+    time: Time,
+    changed: u64,
+    fresh: u64,
+    kept: u64,
+}
+
+pub(super) fn view(outcome: &Outcome) -> Markup {
+    let points = points(outcome);
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return html! {} };
+    let top = last.changed.max(last.fresh).max(last.kept).max(1);
+    let said = format!(
+        "After {}: {} of changed files, {} after deduplication, {} stored",
+        count(outcome.commits.len() as u64, "commit"),
+        Size(last.changed),
+        Size(last.fresh),
+        Size(last.kept),
+    );
+    html! {
+        section.sheet aria-labelledby="growth" {
+            div.toolbar { h2 #growth { "From the first commit to the last" } }
+            div.chart {
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(said) {
+                    (axes(top, (first.time, last.time)))
+                    path.full d=(area(&points, top, |point| point.changed)) {}
+                    path.fresh d=(area(&points, top, |point| point.fresh)) {}
+                    path.kept d=(area(&points, top, |point| point.kept)) {}
+                }
+            }
+            p.legend {
+                span.full { "Changed files, " (Size(last.changed)) }
+                span.fresh { "New after deduplication, " (Size(last.fresh)) }
+                span.kept { "Stored, compressed, " (Size(last.kept)) }
+            }
+        }
+    }
+}
+
+/// Sums, oldest first, as many as can be told from each other.
+fn points(outcome: &Outcome) -> Vec<Point> {
+    let mut sum = Point::default();
+    let mut points: Vec<Point> = Vec::with_capacity(outcome.commits.len() + 1);
+    for commit in outcome.commits.iter().rev() {
+        let added = &commit.added;
+        sum.time = commit.time;
+        sum.changed = sum.changed.saturating_add(added.changed_bytes);
+        sum.fresh = sum.fresh.saturating_add(added.data.raw_bytes);
+        sum.kept += added.data.stored_bytes() + added.meta.stored_bytes();
+        points.push(sum);
+    }
+    let every = points.len().div_ceil(POINTS).max(1);
+    let last = points.last().copied();
+    let mut some: Vec<Point> = points.into_iter().step_by(every).collect();
+    some.extend(last.filter(|last| some.last() != Some(last)));
+    // One alone would be no area.
+    if let [only] = some[..] {
+        some.push(only);
+    }
+    some
+}
+
+fn axes(top: u64, (first, last): (Time, Time)) -> Markup {
+    html! {
+        @for line in 0..=LINES {
+            @let part = f64::from(line) / f64::from(LINES);
+            @let y = BOTTOM - (BOTTOM - TOP) * part;
+            line class=(if line == 0 { "base" } else { "grid" }) x1=(LEFT) x2=(RIGHT) y1=(y) y2=(y) {}
+            text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (Size((top as f64 * part) as u64)) }
+        }
+        text x=(LEFT) y=(BOTTOM + 22.0) { (moment::day(first)) }
+        text x=(RIGHT) y=(BOTTOM + 22.0) text-anchor="end" { (moment::day(last)) }
+    }
+}
+
+/// The area below a line, as the commands of an SVG path.
+fn area(points: &[Point], top: u64, height: fn(&Point) -> u64) -> String {
+    let last = (points.len() - 1).max(1) as f64;
+    let mut path = format!("M{LEFT} {BOTTOM}");
+    for (at, point) in points.iter().enumerate() {
+        let x = LEFT + (RIGHT - LEFT) * at as f64 / last;
+        let y = BOTTOM - (BOTTOM - TOP) * height(point) as f64 / top as f64;
+        // Writing to a string does not fail.
+        let _ = write!(path, "L{x:.1} {y:.1}");
+    }
+    let _ = write!(path, "L{RIGHT} {BOTTOM}Z");
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_stays_within_its_axes() {
+        let at = |changed| Point { changed, ..Point::default() };
+        let path = area(&[at(0), at(50), at(100)], 100, |point| point.changed);
+        assert_eq!(path, "M72 264L72.0 264.0L511.0 140.0L950.0 16.0L950 264Z");
+    }
+}

@@ -1,0 +1,281 @@
+//! `/r/{repo}/diff?from=&to=`: what differs between two commits, as a list, and
+//! line by line where that is text.
+
+use std::{io, sync::Arc};
+
+use maud::{Markup, html};
+use snap_core::{
+    base::observe::Silent,
+    ops::diff::{self, Change, DiffError, Limit, New, Outcome, Reader, Status, What},
+    repo::path::components,
+};
+
+use super::{
+    ask::{Ask, Named},
+    hunks::{self, Room},
+    link::Links,
+    number::{Size, count},
+    shell::{Shell, Tab},
+    show,
+    snapshot::short,
+};
+use crate::{problem::Problem, repository::Repository};
+
+/// Changes that are listed.
+const LISTED: usize = 1000;
+
+/// Changes of which the lines are shown.
+const SHOWN: usize = 100;
+
+/// Larger contents are not compared line by line.
+const CONTENT_BYTES: u64 = 1 << 20;
+
+/// Contents that are read for a page.
+const PAGE_BYTES: u64 = 16 << 20;
+
+/// What was compared.
+struct Compared {
+    changes: Vec<Change>,
+    is_whole: bool,
+    outcome: Outcome,
+}
+
+pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+    let repo = ask.repo();
+    let (from, to) = (ask.param("from"), ask.param("to"));
+    let form = form(ask, repository, from.as_deref(), to.as_deref())?;
+    let (Some(from), Some(to)) = (from, to) else {
+        let body = html! {
+            div.head { h1 { "Compare two commits" } }
+            (form)
+            p.quiet { "A branch, a tag, the first digits of an id, or such as " code { "main~3" } "." }
+        };
+        return Ok(Shell::of(&repo, Tab::Compare, None, format!("Compare · {repo}")).page(body));
+    };
+    let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
+    let path = normal(ask.bytes("path").unwrap_or_default());
+    let compared = compare(repository, (&from, &to), &path)?;
+    let body = html! {
+        div.head {
+            h1 { "What changed" @if !path.is_empty() { " in " (show::name(&path)) } }
+            (sums(&compared.outcome))
+        }
+        (form)
+        @if compared.changes.is_empty() {
+            section.sheet { p.none { "Nothing differs." } }
+        } @else {
+            (list(&ask.links(), (&from, &to), &compared))
+            (contents(ask, repository, (&from, &to), &compared.changes)?)
+        }
+    };
+    let title = format!("{} → {} · {repo}", shown(&from), shown(&to));
+    Ok(Shell::of(&repo, Tab::Compare, None, title).page(body))
+}
+
+fn shown(named: &Named) -> String {
+    if named.rev == named.id.to_string() {
+        short(&named.id)
+    } else {
+        show::plain(named.rev.as_bytes())
+    }
+}
+
+fn normal(path: &[u8]) -> Vec<u8> {
+    components(path).collect::<Vec<_>>().join(&b'/')
+}
+
+fn compare(
+    repository: &Repository,
+    (from, to): (&Named, &Named),
+    path: &[u8],
+) -> Result<Compared, Problem> {
+    let options = diff::Options {
+        limit: Limit::to(if path.is_empty() { Vec::new() } else { vec![path.to_vec()] }),
+        jobs: Some(1),
+        ..diff::Options::default()
+    };
+    let mut compared =
+        Compared { changes: Vec::new(), is_whole: true, outcome: Outcome::default() };
+    let new = New::Tree(Some(to.commit.tree));
+    let trees = (Some(from.commit.tree), &new);
+    let store = repository.repo().store();
+    let ended = diff::run(store, trees, &options, &Silent, &mut |change| {
+        if compared.changes.len() == LISTED {
+            compared.is_whole = false;
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
+        compared.outcome.count(&change);
+        compared.changes.push(change);
+        Ok(())
+    });
+    match ended {
+        Err(DiffError::Output(_)) => {}
+        ended => {
+            ended?;
+        }
+    }
+    Ok(compared)
+}
+
+fn form(
+    ask: &Ask,
+    repository: &Repository,
+    from: Option<&str>,
+    to: Option<&str>,
+) -> Result<Markup, Problem> {
+    let refs = repository.refs()?;
+    Ok(html! {
+        form.compare method="get" action=(ask.links().page("diff")) {
+            label { "From" input.field name="from" list="refs" required value=[from] autocomplete="off" autocapitalize="none" spellcheck="false"; }
+            label { "To" input.field name="to" list="refs" required value=[to] autocomplete="off" autocapitalize="none" spellcheck="false"; }
+            datalist #refs { @for (name, _) in refs.iter().take(LISTED) { option value=(name.short()) {} } }
+            button.button.main type="submit" { "Compare" }
+        }
+    })
+}
+
+fn sums(outcome: &Outcome) -> Markup {
+    let words = [
+        (outcome.added + outcome.folders_added, "added", "plus"),
+        (outcome.removed + outcome.folders_removed, "removed", "minus"),
+        (outcome.modified + outcome.kind, "modified", ""),
+        (outcome.renamed, "renamed", ""),
+        (outcome.metadata, "with other metadata", ""),
+    ];
+    html! {
+        p.sums {
+            @for (number, word, class) in words.into_iter().filter(|(number, ..)| *number > 0) {
+                span class=(class) { (number) " " (word) }
+            }
+            @if outcome.bytes_added > 0 { span.plus { "+" (Size(outcome.bytes_added)) } }
+            @if outcome.bytes_removed > 0 { span.minus { "−" (Size(outcome.bytes_removed)) } }
+        }
+    }
+}
+
+/// The letter of what happened, its word, and the class of its row.
+fn status(status: Status) -> (&'static str, &'static str, &'static str) {
+    match status {
+        Status::Added => ("A", "added", "status-added"),
+        Status::Removed => ("D", "removed", "status-removed"),
+        Status::Modified => ("M", "modified", "status-modified"),
+        Status::Metadata => ("m", "other metadata", "status-metadata"),
+        Status::Kind => ("T", "another kind", "status-kind"),
+        Status::Renamed => ("R", "renamed", "status-renamed"),
+    }
+}
+
+fn list(links: &Links, (from, to): (&Named, &Named), compared: &Compared) -> Markup {
+    let changes = &compared.changes;
+    html! {
+        section.sheet {
+            div.toolbar { h2 { (count(changes.len() as u64, "change")) @if !compared.is_whole { ", and more" } } }
+            table.changes data-list="" {
+                caption.unseen { "Changes" }
+                thead.unseen {
+                    tr { th scope="col" { "What" } th scope="col" { "Path" } th scope="col" { "Size" } }
+                }
+                tbody {
+                    @for (at, change) in changes.iter().enumerate() { (row(links, (from, to), at, change)) }
+                }
+            }
+            @if !compared.is_whole { p.none { "Only the first are listed; snap diff lists them all." } }
+        }
+    }
+}
+
+fn row(links: &Links, (from, to): (&Named, &Named), at: usize, change: &Change) -> Markup {
+    let (letter, word, class) = status(change.status());
+    let bytes = |side: &Option<diff::Item>| side.as_ref().map_or(0, |item| item.what.bytes());
+    let (old, new) = (bytes(&change.old), bytes(&change.new));
+    let link = match has_lines(change) {
+        true if at < SHOWN => format!("#change-{at}"),
+        true => links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path),
+        false => {
+            let rev = if change.new.is_some() { &to.id } else { &from.id };
+            links.entry(&rev.to_string(), &change.path)
+        }
+    };
+    html! {
+        tr class=(class) {
+            td.sign { abbr title=(word) { (letter) } }
+            td.name {
+                a data-go="" href=(link) {
+                    @if let Some(old) = &change.old_path { (show::name(old)) " → " }
+                    (show::name(&change.path))
+                    @if change.item().what.is_folder() { "/" }
+                }
+            }
+            td.number.quiet {
+                @if new > old { span.plus { "+" (Size(new - old)) } }
+                @else if old > new { span.minus { "−" (Size(old - new)) } }
+            }
+        }
+    }
+}
+
+/// Whether a change has contents to compare.
+fn has_lines(change: &Change) -> bool {
+    let by_lines =
+        |item: &diff::Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+    let is_other = change.old.is_none() || change.new.is_none() || change.differences().content;
+    is_other && [&change.old, &change.new].into_iter().flatten().any(by_lines)
+}
+
+fn contents(
+    ask: &Ask,
+    repository: &Repository,
+    (from, to): (&Named, &Named),
+    changes: &[Change],
+) -> Result<Markup, Problem> {
+    let store = repository.repo().store();
+    let new = New::Tree(Some(to.commit.tree));
+    let reader = Reader::new(store, &new, CONTENT_BYTES).map_err(DiffError::Output)?;
+    let (mut room, mut bytes, mut all) = (Room::default(), 0, Vec::new());
+    for (at, change) in changes.iter().take(SHOWN).enumerate().filter(|(_, c)| has_lines(c)) {
+        let sides = [&change.old, &change.new].into_iter().flatten();
+        bytes += sides.map(|item| item.what.bytes().min(CONTENT_BYTES)).sum::<u64>();
+        let lines = match bytes > PAGE_BYTES {
+            true => hunks::not_shown(),
+            false => {
+                let old = reader.old(change.old.as_ref(), &Silent)?;
+                let new = reader.new_side(&change.path, change.new.as_ref(), &Silent)?;
+                hunks::view(&old, &new, &mut room)
+            }
+        };
+        all.push(html! {
+            section.sheet id={ "change-" (at) } {
+                (title(&ask.links(), (from, to), change))
+                (lines)
+            }
+        });
+    }
+    Ok(html! { @for one in &all { (one) } })
+}
+
+fn title(links: &Links, (from, to): (&Named, &Named), change: &Change) -> Markup {
+    let (from, to) = (from.id.to_string(), to.id.to_string());
+    let (rev, path) = match (&change.new, &change.old_path) {
+        (Some(_), _) => (&to, &change.path),
+        (None, old) => (&from, old.as_ref().unwrap_or(&change.path)),
+    };
+    html! {
+        div.toolbar {
+            h2.file-name {
+                @if let Some(old) = &change.old_path { (show::name(old)) " → " }
+                (show::name(&change.path))
+            }
+            div.actions {
+                @if let Some(mode) = modes(change) { span.quiet { (mode) } }
+                a.button href=(links.history(rev, path)) { "History" }
+                a.button href=(links.entry(rev, path)) { "Show" }
+            }
+        }
+    }
+}
+
+fn modes(change: &Change) -> Option<String> {
+    let (old, new) = (change.old.as_ref()?, change.new.as_ref()?);
+    let is_other = change.differences().mode;
+    is_other.then(|| format!("mode {:04o} → {:04o}", old.metadata.mode, new.metadata.mode))
+}

@@ -1,0 +1,176 @@
+//! One file: what is known about it, and a look into it.
+
+use std::io::{self, Write};
+
+use maud::{Markup, html};
+use snap_core::{
+    base::{id::BlobId, observe::Silent},
+    format::tree::{Entry, Kind},
+    ops::cat::{self, CatError},
+    store::Store,
+};
+
+use super::{
+    ask::{Ask, Named},
+    folder, hex, highlight, moment,
+    number::{Size, grouped},
+    show,
+};
+use crate::problem::Problem;
+
+/// So much of a text is shown.
+const SHOWN_BYTES: usize = 2 << 20;
+
+/// Longer texts are not highlighted.
+const HIGHLIGHTED_BYTES: usize = 512 << 10;
+
+/// Larger pictures are not shown.
+const PICTURE_BYTES: u64 = 32 << 20;
+
+/// A NUL in so many first bytes makes a content binary, as it does for git.
+const LOOKED_AT_BYTES: usize = 8 << 10;
+
+/// Pictures that browsers show.
+const PICTURES: [&str; 8] = [
+    "image/avif",
+    "image/bmp",
+    "image/gif",
+    "image/jpeg",
+    "image/png",
+    "image/svg+xml",
+    "image/webp",
+    "image/x-icon",
+];
+
+/// The entry at a path of a commit, which is no folder.
+pub(super) fn view(
+    ask: &Ask,
+    store: &Store,
+    (named, path): (&Named, &[u8]),
+    entry: &Entry,
+) -> Result<Markup, Problem> {
+    let links = ask.links();
+    let raw = links.raw(&named.id, path);
+    let look = match &entry.kind {
+        Kind::File { size, id } => look(store, (id, *size), entry.name.as_bytes(), &raw)?,
+        Kind::Symlink { target } => html! {
+            p.none { "A symbolic link to " code { (show::name(target)) } }
+        },
+        kind => html! { p.none { "A " (kind.noun()) ": there is nothing to show." } },
+    };
+    Ok(html! {
+        section.sheet {
+            div.toolbar {
+                h2 { (what(&entry.kind)) }
+                div.actions {
+                    a.button href=(links.history(&named.rev, path)) { "History" }
+                    @if matches!(entry.kind, Kind::File { .. }) {
+                        a.button href=(raw) { "Raw" }
+                        a.button.main href=(raw) download=(show::plain(entry.name.as_bytes())) { "Download" }
+                    }
+                }
+            }
+            (look)
+        }
+        (about(entry))
+    })
+}
+
+fn what(kind: &Kind) -> String {
+    match kind {
+        Kind::File { size, .. } => Size(*size).to_string(),
+        kind => kind.noun().to_owned(),
+    }
+}
+
+/// What is kept about a file beside its content.
+fn about(entry: &Entry) -> Markup {
+    let metadata = &entry.metadata;
+    html! {
+        dl.facts.about {
+            @if let Kind::File { size, id } = &entry.kind {
+                div { dt { "Content" } dd { code.id data-copy="" { (id) } } }
+                div { dt { "Length" } dd { (grouped(*size)) " bytes" } }
+            }
+            div { dt { "Mode" } dd { code { (folder::mode(entry)) } } }
+            @if let Some(owner) = metadata.owner.as_deref() {
+                div { dt { "Owner" } dd { (named_or(&owner.user, owner.uid)) ":" (named_or(&owner.group, owner.gid)) } }
+            }
+            @if let Some(time) = metadata.mtime {
+                div { dt { "Changed" } dd { (moment::ago(time)) " " span.quiet { (moment::exactly(time)) } } }
+            }
+            @for xattr in &metadata.xattrs {
+                div { dt { (show::name(&xattr.name)) } dd { (Size(xattr.value.len() as u64)) } }
+            }
+        }
+    }
+}
+
+fn named_or(name: &[u8], number: u32) -> Markup {
+    html! { @if name.is_empty() { (number) } @else { (show::name(name)) } }
+}
+
+fn look(
+    store: &Store,
+    (id, size): (&BlobId, u64),
+    name: &[u8],
+    raw: &str,
+) -> Result<Markup, Problem> {
+    let guessed = mime_guess::from_path(String::from_utf8_lossy(name).as_ref()).first_raw();
+    let picture = guessed.filter(|kind| PICTURES.contains(kind) && size <= PICTURE_BYTES);
+    let shown = match picture {
+        Some(_) => html! { figure.picture { img src=(raw) alt=(show::plain(name)); } },
+        None => html! {},
+    };
+    if picture.is_some_and(|kind| kind != "image/svg+xml") {
+        return Ok(shown);
+    }
+    if size == 0 {
+        return Ok(html! { p.none { "This file is empty." } });
+    }
+    let start = start_of(store, id)?;
+    Ok(html! { (shown) (text_or_bytes(&start, size, name)) })
+}
+
+fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
+    if start[..start.len().min(LOOKED_AT_BYTES)].contains(&0) {
+        return hex::view(start, size);
+    }
+    let is_whole = start.len() as u64 == size;
+    let text =
+        std::str::from_utf8(start).ok().filter(|_| start.len() <= HIGHLIGHTED_BYTES && is_whole);
+    html! {
+        @match text {
+            Some(text) => { (highlight::view(text, name)) }
+            None => { (highlight::plain(start)) }
+        }
+        @if !is_whole { p.none { "The rest is not shown: it is " (Size(size)) " in all." } }
+    }
+}
+
+/// The first bytes of a content.
+fn start_of(store: &Store, id: &BlobId) -> Result<Vec<u8>, Problem> {
+    let mut start = Start(Vec::new());
+    match cat::run(store, id, &mut start, &Silent) {
+        Err(CatError::Output(_)) => {}
+        read => {
+            read?;
+        }
+    }
+    Ok(start.0)
+}
+
+/// Takes as much as is shown, and no more.
+struct Start(Vec<u8>);
+
+impl Write for Start {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let some = bytes.len().min(SHOWN_BYTES - self.0.len());
+        self.0.extend_from_slice(&bytes[..some]);
+        if some < bytes.len() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(some) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

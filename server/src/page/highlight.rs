@@ -1,0 +1,194 @@
+//! Text with line numbers, its words coloured by what they are.
+//!
+//! Colours are classes, because there are no styles within a page: `hc` a
+//! comment, `hs` a string, `hn` a number or a constant, `hk` a keyword, `ht` a
+//! type, `hf` a function, `hg` a tag, `ha` an attribute, `hp` what is little.
+
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use maud::{Markup, PreEscaped, html};
+use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
+
+use super::show::push_text;
+
+/// Colouring may take so long; what comes after is shown without.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Longer lines are not coloured: nobody wrote them.
+const LINE_BYTES: usize = 2000;
+
+static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
+
+/// What a scope begins with, and the class that it gets; the first that fits.
+static CLASSES: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
+    let all = [
+        ("comment", "hc"),
+        ("string", "hs"),
+        ("constant.character.escape", "hn"),
+        ("constant", "hn"),
+        ("entity.name.function", "hf"),
+        ("support.function", "hf"),
+        ("variable.function", "hf"),
+        ("entity.name.tag", "hg"),
+        ("entity.other.attribute-name", "ha"),
+        ("entity.name", "ht"),
+        ("support.type", "ht"),
+        ("support.class", "ht"),
+        ("storage.type", "hk"),
+        ("storage", "hk"),
+        ("keyword.operator", "hp"),
+        ("keyword", "hk"),
+        ("markup.heading", "hk"),
+        ("markup.raw", "hs"),
+        ("variable.language", "hn"),
+        ("punctuation.definition.comment", "hc"),
+        ("punctuation.definition.string", "hs"),
+    ];
+    all.into_iter().filter_map(|(scope, class)| Some((Scope::new(scope).ok()?, class))).collect()
+});
+
+/// Text in the language that the name or the first line tells.
+pub(super) fn view(text: &str, name: &[u8]) -> Markup {
+    let Some(syntax) = syntax(text, name) else { return plain(text.as_bytes()) };
+    let mut colours = Colours {
+        state: ParseState::new(syntax),
+        stack: ScopeStack::new(),
+        ends: Instant::now() + PATIENCE,
+        given_up: false,
+    };
+    sheet(text.split_inclusive('\n').map(|line| colours.line(line)))
+}
+
+/// Text as it is.
+pub(super) fn plain(text: &[u8]) -> Markup {
+    sheet(text.split_inclusive(|b| *b == b'\n').map(|line| {
+        let mut html = String::new();
+        push_line(&mut html, line);
+        html
+    }))
+}
+
+fn sheet(lines: impl Iterator<Item = String>) -> Markup {
+    let (mut code, mut count) = (String::new(), 0usize);
+    for line in lines {
+        count += 1;
+        code.push_str("<span class=\"l\" id=\"L");
+        code.push_str(&count.to_string());
+        code.push_str("\">");
+        code.push_str(&line);
+        code.push_str("\n</span>");
+    }
+    let mut numbers = String::new();
+    for number in 1..=count {
+        numbers.push_str(&format!("<a href=\"#L{number}\">{number}</a>\n"));
+    }
+    html! {
+        div.scroll.code tabindex="0" role="region" aria-label="Content" {
+            pre.numbers aria-hidden="true" { (PreEscaped(numbers)) }
+            pre.text { code { (PreEscaped(code)) } }
+        }
+    }
+}
+
+fn push_line(html: &mut String, line: &[u8]) {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    push_text(html, line.strip_suffix(b"\r").unwrap_or(line));
+}
+
+fn syntax(text: &str, name: &[u8]) -> Option<&'static SyntaxReference> {
+    let name = String::from_utf8_lossy(name);
+    let end = name.rsplit('.').next().unwrap_or_default();
+    // Not all languages are known; these are close enough.
+    let end = match end {
+        "ts" | "tsx" | "jsx" | "mjs" | "cjs" => "js",
+        "toml" | "cfg" | "conf" | "ini" | "lock" => "properties",
+        "kt" | "kts" | "swift" => "scala",
+        "zsh" | "fish" => "sh",
+        end => end,
+    };
+    let set = &*SYNTAXES;
+    let found = set.find_syntax_by_extension(&name).or_else(|| set.find_syntax_by_extension(end));
+    let found = found.or_else(|| set.find_syntax_by_first_line(text.lines().next()?));
+    found.filter(|syntax| syntax.name != "Plain Text")
+}
+
+struct Colours {
+    state: ParseState,
+    stack: ScopeStack,
+    ends: Instant,
+    given_up: bool,
+}
+
+impl Colours {
+    /// The HTML of a line.
+    fn line(&mut self, line: &str) -> String {
+        let mut html = String::with_capacity(line.len() * 2);
+        self.given_up |= line.len() > LINE_BYTES || Instant::now() > self.ends;
+        let parsed = match self.given_up {
+            true => None,
+            false => self.state.parse_line(line, &SYNTAXES).ok(),
+        };
+        let Some(steps) = parsed else {
+            self.given_up = true;
+            push_line(&mut html, line.as_bytes());
+            return html;
+        };
+        let mut from = 0;
+        for (at, step) in steps {
+            self.push(&mut html, &line[from..at]);
+            from = at;
+            if self.stack.apply(&step).is_err() {
+                self.given_up = true;
+                break;
+            }
+        }
+        self.push(&mut html, &line[from..]);
+        html
+    }
+
+    fn push(&self, html: &mut String, piece: &str) {
+        let piece = piece.trim_end_matches(['\n', '\r']);
+        match self.class().filter(|_| !piece.trim().is_empty()) {
+            None => push_text(html, piece.as_bytes()),
+            Some(class) => {
+                html.push_str("<span class=\"");
+                html.push_str(class);
+                html.push_str("\">");
+                push_text(html, piece.as_bytes());
+                html.push_str("</span>");
+            }
+        }
+    }
+
+    fn class(&self) -> Option<&'static str> {
+        let of = |scope: &Scope| {
+            CLASSES.iter().find(|(start, _)| start.is_prefix_of(*scope)).map(|(_, class)| *class)
+        };
+        self.stack.as_slice().iter().rev().find_map(of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_coloured_and_stays_what_it_is() {
+        let html = view("/* a\n<script> */\nfn main() { \"x\" }\n", b"main.rs").into_string();
+        assert!(html.contains("<span class=\"hc\">&lt;script&gt; </span>"), "{html}");
+        assert!(html.contains("<span class=\"hk\">fn</span>"), "{html}");
+        assert!(html.contains("id=\"L3\"") && !html.contains("id=\"L4\""), "{html}");
+        assert!(!html.contains("<script>") && !html.contains("style="), "{html}");
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_shown_plain() {
+        let long = format!("var a = \"{}\";\n", "x".repeat(5000));
+        assert!(!view(&long, b"a.js").into_string().contains("class=\"hs\""));
+        let odd = plain(b"a\xff\xe2\x80\xae\n\n").into_string();
+        assert!(odd.contains("\\xff") && odd.contains("\\u{202e}"), "{odd}");
+    }
+}

@@ -1,0 +1,145 @@
+//! `/r/{repo}/history/{rev}/{path}`: the commits in which a path changed.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use snap_core::{
+    base::id::CommitId,
+    ops::{
+        log,
+        path_log::{self, Renames, Step},
+    },
+    repo::past::PastError,
+};
+
+use super::{
+    ask::{Ask, Named},
+    deadline::Deadline,
+    home::subject,
+    link::Links,
+    log::who,
+    moment,
+    shell::{Shell, Tab, paging, trail},
+    show,
+    snapshot::short,
+};
+use crate::{problem::Problem, repository::Repository};
+
+/// Commits on a page.
+const ROWS: usize = 50;
+
+pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+    let named = ask.named(repository, &ask.rev())?;
+    let path = ask.path();
+    let (steps, end) = read(repository, &named, &path, ask.page())?;
+    let (links, repo) = (ask.links(), ask.repo());
+    let here = links.history(&named.rev, &path);
+    let page = ask.page();
+    let to = |page: usize| format!("{here}?page={page}");
+    let body = html! {
+        div.head {
+            h1.path { (trail(&links, (&named.rev, &repo), &path)) }
+            a.button href=(links.entry(&named.rev, &path)) { "Show" }
+        }
+        section.sheet {
+            div.toolbar { h2 { "Commits that changed it" } }
+            @if steps.is_empty() { p.none { "None on this page." } }
+            @else { (table(&links, &path, &steps)) }
+            @if end == End::Late { p.none { "Looking further back took too long. snap log does it without a limit." } }
+        }
+        (paging(
+            (page > 1).then(|| to(page - 1)),
+            (end == End::More).then(|| to(page + 1)),
+            ("Newer", "Older"),
+        ))
+    };
+    let title = format!("History of {} · {repo}", show::plain(&path));
+    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(body))
+}
+
+/// Why a list ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    All,
+    More,
+    Late,
+}
+
+fn read(
+    repository: &Repository,
+    named: &Named,
+    path: &[u8],
+    page: usize,
+) -> Result<(Vec<Step>, End), Problem> {
+    let deadline = Deadline::usual();
+    let options = (&log::Options::default(), Renames::Follow);
+    let store = repository.repo().store();
+    let all = path_log::run(store, &[named.id], &[path], options, &deadline)?;
+    let mut steps = Vec::new();
+    for step in all.skip((page - 1) * ROWS) {
+        match step {
+            Ok(_) if steps.len() == ROWS => return Ok((steps, End::More)),
+            Ok(step) => steps.push(step),
+            Err(PastError::Interrupted) => return Ok((steps, End::Late)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((steps, End::All))
+}
+
+fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
+    // Further down the path has the name that it had then.
+    let names = steps.iter().scan(path.to_vec(), |name, step| {
+        let now = name.clone();
+        if let Some(moved) = step.moved.iter().find(|moved| moved.to == *name) {
+            name.clone_from(&moved.from);
+        }
+        Some((now, name.clone()))
+    });
+    let names: Vec<(Vec<u8>, Vec<u8>)> = names.collect();
+    html! {
+        table.commits data-list="" {
+            caption.unseen { "Commits" }
+            thead {
+                tr {
+                    th scope="col" { "Commit" }
+                    th scope="col" { "Author" }
+                    th.number scope="col" { "Made" }
+                }
+            }
+            tbody {
+                @for (step, (name, before)) in steps.iter().zip(&names) {
+                    (row(links, step, (name, before)))
+                }
+            }
+        }
+    }
+}
+
+fn row(links: &Links, step: &Step, (name, before): (&[u8], &[u8])) -> Markup {
+    let rev = step.id.to_string();
+    html! {
+        tr {
+            td.what {
+                a.subject data-go="" href=(links.entry(&rev, name)) { (subject(&step.commit)) }
+                div.under {
+                    code.quiet { (short(&step.id)) }
+                    @if let Some(parent) = step.commit.parents.first() {
+                        a href=(changes(links, parent, &rev, (name, before))) { "changes" }
+                    }
+                    @if name != before { span { "was " (show::name(before)) } }
+                }
+            }
+            td.who { (who(&step.commit)) }
+            td.number.quiet { (moment::ago(step.commit.time)) }
+        }
+    }
+}
+
+fn changes(links: &Links, parent: &CommitId, rev: &str, (name, before): (&[u8], &[u8])) -> String {
+    match name == before {
+        true => links.diff_of(&parent.to_string(), rev, name),
+        // Limited to one of the names it would not show as renamed.
+        false => links.diff(&parent.to_string(), rev),
+    }
+}

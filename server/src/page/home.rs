@@ -1,0 +1,116 @@
+//! `/`: the repositories.
+
+use maud::{Markup, html};
+use snap_core::{base::id::CommitId, format::commit::Commit, repo::ref_name::RefKind};
+
+use super::{
+    ask::Ask,
+    icon,
+    link::Links,
+    moment,
+    number::{Size, count},
+    shell::Shell,
+    show,
+};
+use crate::{body::blocking, problem::Problem, repository::Repository};
+
+/// Of so many repositories it is told what is new in them.
+const TOLD: usize = 100;
+
+/// A repository in the list.
+struct Row {
+    name: String,
+    told: Option<Told>,
+}
+
+struct Told {
+    newest: Option<(CommitId, Commit)>,
+    branches: usize,
+    tags: usize,
+}
+
+pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
+    blocking(move || {
+        let hub = ask.pages.server().hub();
+        let row = |(at, name): (usize, String)| {
+            // One that cannot be read keeps nobody from the others.
+            let repository = if at < TOLD { hub.get(&name).ok() } else { None };
+            let told = repository.and_then(|repository| told(&repository).ok());
+            Row { name, told }
+        };
+        let rows: Vec<Row> = hub.names().into_iter().enumerate().map(row).collect();
+        Ok(page(&ask, &rows))
+    })
+    .await
+}
+
+fn told(repository: &Repository) -> Result<Told, Problem> {
+    repository.refresh()?;
+    let refs = repository.refs()?;
+    let store = repository.repo().store();
+    let mut newest: Option<(CommitId, Commit)> = None;
+    for (_, id) in refs.iter().filter(|(name, _)| name.kind() == RefKind::Branch) {
+        let commit = store.commit(id)?;
+        if newest.as_ref().is_none_or(|(_, newest)| newest.time < commit.time) {
+            newest = Some((*id, commit));
+        }
+    }
+    let of = |kind| refs.iter().filter(|(name, _)| name.kind() == kind).count();
+    Ok(Told { newest, branches: of(RefKind::Branch), tags: of(RefKind::Tag) })
+}
+
+fn page(ask: &Ask, rows: &[Row]) -> Markup {
+    Shell::plain("Repositories").page(html! {
+        div.head {
+            h1 { "Repositories" }
+            @if !rows.is_empty() { p.quiet { (count(rows.len() as u64, "repository")) } }
+        }
+        @if rows.is_empty() { (nothing(ask)) } @else {
+            ul.cards data-list="" {
+                @for row in rows { li.card { (card(row)) } }
+            }
+        }
+    })
+}
+
+fn card(row: &Row) -> Markup {
+    let links = Links::new(&row.name);
+    html! {
+        h2 { (icon::store()) a data-go="" href=(links.log()) { (row.name) } }
+        @match &row.told {
+            None => p.quiet { "Not looked at." },
+            Some(Told { newest: None, .. }) => p.quiet { "No commits yet." },
+            Some(Told { newest: Some((_, commit)), branches, tags }) => {
+                p.message { (subject(commit)) }
+                p.quiet {
+                    (show::text(commit.author.as_bytes())) ", " (moment::ago(commit.time))
+                }
+                p.facts {
+                    span { (Size(commit.totals.bytes)) }
+                    span { (count(commit.totals.files, "file")) }
+                    span { (count(*branches as u64, "branch").replace("branchs", "branches")) }
+                    @if *tags > 0 { span { (count(*tags as u64, "tag")) } }
+                }
+            }
+        }
+    }
+}
+
+/// The first line of a commit's message.
+pub(super) fn subject(commit: &Commit) -> Markup {
+    let line = commit.message.lines().next().unwrap_or_default();
+    html! {
+        @if line.trim().is_empty() { em.quiet { "no message" } }
+        @else { (show::text(line.as_bytes())) }
+    }
+}
+
+fn nothing(ask: &Ask) -> Markup {
+    html! {
+        section.empty {
+            h2 { "Nothing here yet" }
+            p { "The first push makes a repository. In a folder that you want to keep:" }
+            pre.command { code { "snap init\nsnap commit -m \"first\"\nsnap push " (ask.origin) "/project main" } }
+        }
+    }
+}

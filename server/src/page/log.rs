@@ -1,0 +1,209 @@
+//! `/r/{repo}`: the commits of a branch, newest first.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use maud::{Markup, html};
+use snap_core::{
+    base::id::CommitId,
+    format::commit::Commit,
+    ops::{log, stats::Added},
+    repo::ref_name::{RefKind, RefName},
+};
+
+use super::{
+    ask::{Ask, Named},
+    growth::Grown,
+    home::subject,
+    icon,
+    link::Links,
+    moment,
+    number::Size,
+    shell::{Shell, Tab, paging},
+    show,
+    snapshot::short,
+};
+use crate::{problem::Problem, repository::Repository};
+
+/// Commits on a page.
+const ROWS: usize = 50;
+
+/// So long it is waited for what each commit added; then it is left out.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Refs that are offered to choose from.
+const CHOICES: usize = 500;
+
+/// Branches and tags at each commit.
+pub(super) type Names = HashMap<CommitId, Vec<RefName>>;
+
+pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+    let repo = ask.repo();
+    let Some(named) = ask.wanted(repository)? else {
+        let shell = Shell::of(&repo, Tab::Commits, None, repo.clone());
+        return Ok(shell.page(nothing(ask)));
+    };
+    let page = ask.page();
+    let store = repository.repo().store();
+    let all = log::run(store, &[named.id], &log::Options::default())?;
+    let commits = all.skip((page - 1) * ROWS).take(ROWS + 1);
+    let mut commits = commits.collect::<Result<Vec<_>, _>>()?;
+    let has_more = commits.len() > ROWS;
+    commits.truncate(ROWS);
+    let (links, names) = (ask.links(), names(repository)?);
+    let grown = ask.pages.growth().of(repository, PATIENCE)?;
+    let to = |page| links.log_of(&named.rev, page);
+    let paging = paging(
+        (page > 1).then(|| to(page - 1)),
+        has_more.then(|| to(page + 1)),
+        ("Newer", "Older"),
+    );
+    let body = html! {
+        div.head {
+            h1 { (repo) }
+            p.clone { code data-copy="" { "snap clone " (location(ask)) } }
+        }
+        section.sheet {
+            div.toolbar {
+                (chooser(&links.log(), &names, &named))
+                div.actions {
+                    a.button href=(links.entry(&named.rev, b"")) { "Browse files" }
+                }
+            }
+            (table((&links, &names), &commits, grown.as_deref()))
+        }
+        (paging)
+    };
+    let title = format!("{repo} · {}", show::plain(named.rev.as_bytes()));
+    Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(body))
+}
+
+/// What `snap clone` and `snap push` take.
+pub(super) fn location(ask: &Ask) -> String {
+    match ask.repo().as_str() {
+        snap_remote::service::snap_server::ONLY => ask.origin.clone(),
+        repo => format!("{}/{repo}", ask.origin),
+    }
+}
+
+/// Branches and tags at each commit.
+pub(super) fn names(repository: &Repository) -> Result<Names, Problem> {
+    let mut names = Names::new();
+    for (name, id) in repository.refs()? {
+        names.entry(id).or_default().push(name);
+    }
+    Ok(names)
+}
+
+/// Chooses a branch or a tag; without a script there is a button.
+fn chooser(action: &str, names: &Names, named: &Named) -> Markup {
+    let mut all: Vec<&RefName> = names.values().flatten().collect();
+    all.sort();
+    all.truncate(CHOICES);
+    let is_listed = all.iter().any(|name| name.short() == named.rev);
+    html! {
+        form.choose method="get" action=(action) data-submit="" {
+            label { span.unseen { "Branch or tag" } (icon::branch())
+                select name="rev" {
+                    @if !is_listed { option value=(named.rev) selected { (show::plain(named.rev.as_bytes())) } }
+                    @for (kind, label) in [(RefKind::Branch, "Branches"), (RefKind::Tag, "Tags")] {
+                        @if all.iter().any(|name| name.kind() == kind) {
+                            optgroup label=(label) {
+                                @for name in all.iter().filter(|name| name.kind() == kind) {
+                                    option value=(name.short()) selected[name.short() == named.rev] { (name.short()) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            button.button type="submit" { "Show" }
+        }
+    }
+}
+
+fn table(known: (&Links, &Names), commits: &[(CommitId, Commit)], grown: Option<&Grown>) -> Markup {
+    html! {
+        table.commits data-list="" {
+            caption.unseen { "Commits" }
+            thead {
+                tr {
+                    th scope="col" { "Commit" }
+                    th scope="col" { "Author" }
+                    th.number scope="col" { "Size" }
+                    th.number scope="col" title="What it takes in the store, after deduplication and compression" { "Added" }
+                    th.number scope="col" { "Made" }
+                }
+            }
+            tbody {
+                @for (id, commit) in commits { (row(known, (id, commit), grown.and_then(|grown| grown.added(id)))) }
+            }
+        }
+    }
+}
+
+fn row(
+    (links, names): (&Links, &Names),
+    (id, commit): (&CommitId, &Commit),
+    added: Option<&Added>,
+) -> Markup {
+    let rev = id.to_string();
+    html! {
+        tr {
+            td.what {
+                a.subject data-go="" href=(links.entry(&rev, b"")) { (subject(commit)) }
+                (chips(links, names, id, commit))
+                div.under {
+                    code.quiet { (short(id)) }
+                    @if let Some(parent) = commit.parents.first() {
+                        a href=(links.diff(&parent.to_string(), &rev)) { "changes" }
+                    }
+                }
+            }
+            td.who { (who(commit)) }
+            td.number { (Size(commit.totals.bytes)) }
+            td.number.gain {
+                @if let Some(added) = added {
+                    "+" (Size(added.data.stored_bytes() + added.meta.stored_bytes()))
+                }
+            }
+            td.number.quiet { (moment::ago(commit.time)) }
+        }
+    }
+}
+
+/// Who made a commit, and where.
+pub(super) fn who(commit: &Commit) -> Markup {
+    html! {
+        (show::text(commit.author.as_bytes()))
+        @if !commit.host.is_empty() { span.quiet { " on " (show::text(commit.host.as_bytes())) } }
+    }
+}
+
+/// Branches, tags and labels of a commit.
+pub(super) fn chips(links: &Links, names: &Names, id: &CommitId, commit: &Commit) -> Markup {
+    let at = names.get(id).map(Vec::as_slice).unwrap_or_default();
+    html! {
+        @for name in at {
+            a class={ "chip " (name.kind().noun()) } href=(links.log_of(name.short(), 1)) {
+                @if name.kind() == RefKind::Tag { (icon::tag()) } @else { (icon::branch()) }
+                (name.short())
+            }
+        }
+        @for (key, value) in &commit.labels {
+            span.chip.label {
+                (show::text(key.as_bytes()))
+                @if !value.is_empty() { "=" (show::text(value.as_bytes())) }
+            }
+        }
+    }
+}
+
+fn nothing(ask: &Ask) -> Markup {
+    html! {
+        section.empty {
+            h1 { "No commits yet" }
+            p { "In the folder that you want to keep:" }
+            pre.command { code { "snap commit -m \"first\"\nsnap push " (location(ask)) " main" } }
+        }
+    }
+}

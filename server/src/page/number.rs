@@ -1,0 +1,82 @@
+//! Sizes and counts for people.
+
+use std::fmt;
+
+/// Shows a number of bytes, such as `1.2 MiB`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size(pub(super) u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut size = self.0 as f64 / 1024.0;
+        let mut unit = 0;
+        // 1,023.96 KiB would be shown as 1024.0.
+        while size >= 1023.95 && unit + 1 < UNITS.len() {
+            size /= 1024.0;
+            unit += 1;
+        }
+        write!(f, "{size:.1} {}", UNITS[unit])
+    }
+}
+
+/// Shows a number with its noun: `1 file`, `1,204 files`, `2 entries`.
+pub(super) fn count(number: u64, noun: &str) -> String {
+    let shown = grouped(number);
+    let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match (number, stem) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{shown} {stem}ies"),
+        (_, None) => format!("{shown} {noun}s"),
+    }
+}
+
+/// A number with its thousands divided.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut shown = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            shown.push(',');
+        }
+        shown.push(digit);
+    }
+    shown
+}
+
+/// How many parts of a hundred; one decimal below ten.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "0 %".to_owned();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_counts_read_well() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (5 << 30, "5.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(Size(bytes).to_string(), shown);
+        }
+        assert_eq!(count(1, "file"), "1 file");
+        assert_eq!(count(1_234_567, "entry"), "1,234,567 entries");
+        assert_eq!(
+            (percent(1, 3), percent(1, 40), percent(1, 0)),
+            ("33 %".into(), "2.5 %".into(), "0 %".into())
+        );
+    }
+}

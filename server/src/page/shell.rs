@@ -1,0 +1,186 @@
+//! What stands around each page: its head, the bar with the search, the way to
+//! where one is, and the foot.
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::{
+    assets::{ICON, SCRIPT, STYLE},
+    icon,
+    link::Links,
+    show,
+};
+
+/// The pages of a repository, in the order of its menu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tab {
+    Commits,
+    Files,
+    Compare,
+    Refs,
+    Stats,
+    /// None that is in the menu.
+    Other,
+}
+
+/// The repository that a page belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct Within<'a> {
+    pub(super) repo: &'a str,
+    pub(super) tab: Tab,
+    /// The revision that is looked at.
+    pub(super) rev: Option<&'a str>,
+}
+
+/// A page without what is around it.
+#[derive(Debug)]
+pub(super) struct Shell<'a> {
+    pub(super) title: String,
+    pub(super) within: Option<Within<'a>>,
+    /// What was looked for.
+    pub(super) query: Option<&'a str>,
+}
+
+impl<'a> Shell<'a> {
+    /// A page that belongs to no repository.
+    pub(super) fn plain(title: impl Into<String>) -> Self {
+        Self { title: title.into(), within: None, query: None }
+    }
+
+    /// A page of a repository.
+    pub(super) fn of(
+        repo: &'a str,
+        tab: Tab,
+        rev: Option<&'a str>,
+        title: impl Into<String>,
+    ) -> Self {
+        Self { title: title.into(), within: Some(Within { repo, tab, rev }), query: None }
+    }
+
+    /// The whole page.
+    pub(super) fn page(&self, main: Markup) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · snap" }
+                    link rel="icon" type="image/svg+xml" href=(ICON.link());
+                    link rel="stylesheet" href=(STYLE.link());
+                    script src=(SCRIPT.link()) defer {}
+                }
+                body {
+                    a.skip href="#main" { "Skip to the content" }
+                    (self.bar())
+                    @if let Some(within) = &self.within { (menu(within)) }
+                    main #main tabindex="-1" { (main) }
+                    (foot())
+                }
+            }
+        }
+    }
+
+    fn bar(&self) -> Markup {
+        html! {
+            header.bar {
+                div.inside {
+                    a.brand href="/" aria-label="snap: all repositories" {
+                        img src=(ICON.link()) alt="" width="24" height="24";
+                        span { "snap" }
+                    }
+                    @if let Some(within) = &self.within {
+                        nav.where aria-label="Repository" {
+                            span.slash aria-hidden="true" { "/" }
+                            a href=(Links::new(within.repo).log()) { (within.repo) }
+                        }
+                        form.search role="search" method="get"
+                            action=(Links::new(within.repo).page("search")) {
+                            label.unseen for="q" { "Search by name" }
+                            (icon::search())
+                            input #q type="search" name="q" value=[self.query]
+                                placeholder="Search by name" autocomplete="off"
+                                autocapitalize="none" spellcheck="false";
+                            kbd.hint aria-hidden="true" { "/" }
+                            button.unseen type="submit" { "Search" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn menu(within: &Within<'_>) -> Markup {
+    let links = Links::new(within.repo);
+    let log = within.rev.map_or_else(|| links.log(), |rev| links.log_of(rev, 1));
+    let files = links.entry(within.rev.unwrap_or("HEAD"), b"");
+    let tabs = [
+        (Tab::Commits, "Commits", log),
+        (Tab::Files, "Files", files),
+        (Tab::Compare, "Compare", links.page("diff")),
+        (Tab::Refs, "Branches and tags", links.page("refs")),
+        (Tab::Stats, "Growth", links.page("stats")),
+    ];
+    html! {
+        nav.menu aria-label="Pages of the repository" {
+            ul.inside {
+                @for (tab, name, link) in tabs {
+                    li { a href=(link) aria-current=[(tab == within.tab).then_some("page")] { (name) } }
+                }
+            }
+        }
+    }
+}
+
+fn foot() -> Markup {
+    html! {
+        footer.foot {
+            div.inside {
+                span { "snap " (env!("CARGO_PKG_VERSION")) }
+                span.keys hidden { kbd { "?" } " shows the keys" }
+            }
+        }
+    }
+}
+
+/// The way to a path, each folder a link; the last part is where one is.
+pub(super) fn trail(links: &Links, (rev, top): (&str, &str), path: &[u8]) -> Markup {
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
+    let ends = parts.iter().scan(0, |end, part| {
+        *end += part.len() + usize::from(*end > 0);
+        Some(*end)
+    });
+    let steps: Vec<(usize, &[u8])> = ends.zip(parts.iter().copied()).collect();
+    html! {
+        nav.trail aria-label="Path" {
+            ol {
+                li {
+                    @if path.is_empty() { span aria-current="page" { (top) } }
+                    @else { a href=(links.entry(rev, b"")) { (top) } }
+                }
+                @for (end, part) in &steps {
+                    li {
+                        @if *end == path.len() {
+                            span aria-current="page" { (show::name(part)) }
+                        } @else {
+                            a href=(links.entry(rev, &path[..*end])) { (show::name(part)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Links to the pages before and after.
+pub(super) fn paging(before: Option<String>, after: Option<String>, names: (&str, &str)) -> Markup {
+    html! {
+        @if before.is_some() || after.is_some() {
+            nav.paging aria-label="Paging" {
+                @if let Some(link) = before { a.button rel="prev" href=(link) { "← " (names.0) } }
+                @if let Some(link) = after { a.button.last rel="next" href=(link) { (names.1) " →" } }
+            }
+        }
+    }
+}

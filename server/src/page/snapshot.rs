@@ -1,0 +1,116 @@
+//! `/r/{repo}/c/{rev}/{path}`: a commit with the folder at its top, or what is
+//! at a path in it.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+use snap_core::{
+    base::id::CommitId,
+    format::tree::Kind,
+    repo::path::{Found, resolve_path},
+};
+
+use super::{
+    ask::{Ask, Named},
+    file, folder,
+    link::Links,
+    log, moment,
+    number::{Size, count},
+    shell::{Shell, Tab, trail},
+    show,
+};
+use crate::{problem::Problem, repository::Repository};
+
+pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+    let named = ask.named(repository, &ask.rev())?;
+    let path = ask.path();
+    let store = repository.repo().store();
+    let found = resolve_path(store, named.commit.tree, &path)?;
+    let body = match &found {
+        Found::Root(tree) => html! {
+            (card(ask, repository, &named)?)
+            (folder::view(ask, store, (&named, &path), *tree)?)
+        },
+        Found::Entry(entry) => html! {
+            (place(ask, &named, &path))
+            @match &entry.kind {
+                Kind::Folder { id } => { (folder::view(ask, store, (&named, &path), *id)?) }
+                _ => { (file::view(ask, store, (&named, &path), entry)?) }
+            }
+        },
+    };
+    let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    let what = if path.is_empty() { short(&named.id) } else { show::plain(last) };
+    let title = format!("{what} · {}", ask.repo());
+    Ok(Shell::of(&ask.repo(), Tab::Files, Some(&named.rev), title).page(body))
+}
+
+/// The first digits of an id.
+pub(super) fn short(id: &CommitId) -> String {
+    format!("{id:.12}")
+}
+
+/// Where one is, and in which commit.
+fn place(ask: &Ask, named: &Named, path: &[u8]) -> Markup {
+    let links = ask.links();
+    html! {
+        div.head {
+            h1.path { (trail(&links, (&named.rev, &ask.repo()), path)) }
+            p.quiet {
+                "in " a href=(links.entry(&named.rev, b"")) { code { (rev_shown(named)) } }
+                ", " (moment::ago(named.commit.time))
+            }
+        }
+    }
+}
+
+/// A branch by its name, a commit by its first digits.
+fn rev_shown(named: &Named) -> String {
+    if named.rev == named.id.to_string() {
+        short(&named.id)
+    } else {
+        show::plain(named.rev.as_bytes())
+    }
+}
+
+/// All that a commit says.
+fn card(ask: &Ask, repository: &Repository, named: &Named) -> Result<Markup, Problem> {
+    let (commit, links) = (&named.commit, ask.links());
+    let names = log::names(repository)?;
+    let (subject, rest) = commit.message.split_once('\n').unwrap_or((&commit.message, ""));
+    let totals = &commit.totals;
+    Ok(html! {
+        article.commit {
+            h1 {
+                @if subject.trim().is_empty() { em.quiet { "no message" } }
+                @else { (show::text(subject.as_bytes())) }
+            }
+            @if !rest.trim().is_empty() { div.prose { (show::lines(rest.trim())) } }
+            p.chips { (log::chips(&links, &names, &named.id, commit)) }
+            dl.facts {
+                div { dt { "Author" } dd { (log::who(commit)) } }
+                div { dt { "Made" } dd { (moment::ago(commit.time)) " " span.quiet { (moment::exactly(commit.time)) } } }
+                div { dt { "Holds" } dd { (Size(totals.bytes)) " in " (count(totals.files, "file")) ", " (count(totals.folders, "folder")) } }
+                div { dt { "Commit" } dd { code.id data-copy="" { (named.id) } } }
+                @if !commit.parents.is_empty() {
+                    div { dt { (if commit.parents.len() == 1 { "Parent" } else { "Parents" }) } dd { (parents(&links, commit.parents.as_slice())) } }
+                }
+            }
+            div.actions {
+                @if let Some(parent) = commit.parents.first() {
+                    a.button.main href=(links.diff(&parent.to_string(), &named.id.to_string())) { "What changed" }
+                }
+                a.button href=(links.log_of(&named.rev, 1)) { "History" }
+                (folder::downloads(&links, &named.id, b""))
+            }
+        }
+    })
+}
+
+fn parents(links: &Links, parents: &[CommitId]) -> Markup {
+    html! {
+        @for parent in parents {
+            a.id href=(links.entry(&parent.to_string(), b"")) { code { (short(parent)) } } " "
+        }
+    }
+}

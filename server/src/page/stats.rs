@@ -1,0 +1,120 @@
+//! `/r/{repo}/stats`: how the store grew, and what deduplication and
+//! compression saved.
+
+use std::{sync::Arc, time::Duration};
+
+use maud::{Markup, html};
+use snap_core::ops::stats::Outcome;
+
+use super::{
+    ask::Ask,
+    chart, icon,
+    link::Links,
+    moment,
+    number::{Size, count, grouped, percent},
+    shell::{Shell, Tab},
+    show,
+};
+use crate::{problem::Problem, repository::Repository};
+
+/// So long whoever asks waits; then it is counted on without them.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Commits in the table.
+const ROWS: usize = 20;
+
+pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+    let repo = ask.repo();
+    let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
+    let Some(grown) = ask.pages.growth().of(repository, PATIENCE)? else {
+        return Ok(shell.page(html! {
+            section.empty {
+                h1 { "Being counted" }
+                p { "There is much to look through. Come back in a moment." }
+                a.button href=(ask.links().page("stats")) { "Try again" }
+            }
+        }));
+    };
+    let outcome = &grown.outcome;
+    if outcome.commit_count == 0 {
+        return Ok(shell.page(html! {
+            section.empty { h1 { "No commits yet" } p { "After the first push there is something to see here." } }
+        }));
+    }
+    Ok(shell.page(html! {
+        div.head { h1 { "How the store grew" } }
+        (tiles(outcome))
+        (chart::view(outcome))
+        (commits(&ask.links(), outcome))
+        (files(&ask.links(), outcome))
+    }))
+}
+
+fn tiles(outcome: &Outcome) -> Markup {
+    let (full, fresh) = (outcome.snapshot_bytes, outcome.added.data.raw_bytes);
+    let kept = outcome.added.data.stored_bytes() + outcome.added.meta.stored_bytes();
+    let saved = full.saturating_sub(kept);
+    html! {
+        dl.tiles {
+            div.tile { dt { "Commits" } dd { (grouped(outcome.commit_count)) } dd { "in " (count(outcome.store.packs, "pack")) } }
+            div.tile { dt { "As full copies" } dd { (Size(full)) } dd { "all files of all commits" } }
+            div.tile { dt { "After deduplication" } dd { (Size(fresh)) } dd { (percent(fresh, full)) " of that" } }
+            div.tile { dt { "Stored, compressed" } dd { (Size(kept)) } dd { (percent(kept, full)) " of that" } }
+            div.tile.strong { dt { "Saved" } dd { (Size(saved)) } dd { (percent(saved, full)) " of full copies" } }
+        }
+    }
+}
+
+fn commits(links: &Links, outcome: &Outcome) -> Markup {
+    html! {
+        section.sheet {
+            div.toolbar { h2 { "What the newest commits added" } }
+            table.entries data-list="" {
+                thead {
+                    tr {
+                        th scope="col" { "Commit" }
+                        th.number.wide scope="col" { "Changed" }
+                        th.number.wide scope="col" { "New" }
+                        th.number scope="col" { "Stored" }
+                    }
+                }
+                tbody {
+                    @for commit in outcome.commits.iter().take(ROWS) {
+                        @let added = &commit.added;
+                        tr {
+                            td.name {
+                                a data-go="" href=(links.entry(&commit.id.to_string(), b"")) {
+                                    @if commit.message.trim().is_empty() { em.quiet { "no message" } }
+                                    @else { (show::text(commit.message.as_bytes())) }
+                                }
+                                " " span.quiet { (moment::ago(commit.time)) }
+                            }
+                            td.number.wide { (Size(added.changed_bytes)) " " span.quiet { (count(added.changed_files, "file")) } }
+                            td.number.wide { (Size(added.data.raw_bytes)) }
+                            td.number { (Size(added.data.stored_bytes() + added.meta.stored_bytes())) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn files(links: &Links, outcome: &Outcome) -> Markup {
+    html! {
+        section.sheet {
+            div.toolbar { h2 { "The largest files" } }
+            table.entries {
+                thead { tr { th scope="col" { "Path" } th.number scope="col" { "Size" } } }
+                tbody {
+                    @for file in &outcome.files {
+                        tr {
+                            td.name { (icon::file()) a href=(links.entry(&file.commit.to_string(), &file.path)) { (show::name(&file.path)) } }
+                            td.number { (Size(file.bytes)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

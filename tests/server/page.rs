@@ -1,0 +1,330 @@
+//! The page, as a browser without a script gets it.
+
+use reqwest::StatusCode;
+
+use crate::{
+    hostile,
+    place::{Place, Serving},
+};
+
+/// An answer to somebody with a browser.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+}
+
+/// Asks as a browser does.
+pub(crate) async fn ask(serving: &Serving, path: &str) -> Answer {
+    let accept = "text/html,application/xhtml+xml,*/*;q=0.8";
+    let request = serving.client.get(format!("{}{path}", serving.origin()));
+    let response = request.header("accept", accept).send().await.unwrap();
+    let (status, headers) = (response.status(), response.headers().clone());
+    Answer {
+        status,
+        headers,
+        text: String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap(),
+    }
+}
+
+/// A page that is there.
+async fn page(serving: &Serving, path: &str) -> String {
+    let answer = ask(serving, path).await;
+    assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text);
+    answer.text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_gets_from_the_repositories_to_a_file() {
+    let place = Place::new();
+    place.change("main.rs", "fn main() {}\n");
+    let id = place.change("sub/notes & more.txt", "a < b\n");
+    let serving = Serving::of(&place);
+    let home = page(&serving, "/").await;
+    assert!(home.contains("href=\"/r/default\""), "{home}");
+    let log = page(&serving, "/r/default").await;
+    assert!(log.contains(&format!("href=\"/r/default/c/{id}\"")), "{log}");
+    assert!(log.contains("snap clone http://127.0.0.1:"), "{log}");
+    let commit = page(&serving, &format!("/r/default/c/{id}")).await;
+    assert!(commit.contains(&format!("href=\"/r/default/c/{id}/sub\"")), "{commit}");
+    assert!(commit.contains("ada") && commit.contains("laptop"), "{commit}");
+    let zip = format!("href=\"/v1/repos/default/commits/{id}/archive.zip\"");
+    assert!(commit.contains(&zip), "{commit}");
+    let folder = page(&serving, "/r/default/c/main/sub").await;
+    let file = "/r/default/c/main/sub/notes%20%26%20more.txt";
+    assert!(folder.contains(&format!("href=\"{file}\"")), "{folder}");
+    let shown = page(&serving, file).await;
+    assert!(shown.contains("a &lt; b") && shown.contains("notes &amp; more.txt"), "{shown}");
+    let code = page(&serving, "/r/default/c/main/main.rs").await;
+    assert!(code.contains("<span class=\"hk\">fn</span>"), "{code}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_text_is_shown_as_what_it_is() {
+    let place = Place::new();
+    place.change("empty", "");
+    place.change("core", [b"\0\x01ELF".as_slice(), &[7; 5000]].concat());
+    place.change("dot.png", hostile::PNG);
+    let id = place.change("large.txt", "0123456789abcde\n".repeat(200_000));
+    let serving = Serving::of(&place);
+    let of = async |name: &str| page(&serving, &format!("/r/default/c/main/{name}")).await;
+    assert!(of("empty").await.contains("This file is empty"));
+    let hex = of("core").await;
+    assert!(
+        hex.contains("00 01 45 4c 46") && hex.contains("The first 1.0 KiB of 4.9 KiB"),
+        "{hex}"
+    );
+    let raw = format!("<img src=\"/v1/repos/default/commits/{id}/files/dot.png\" alt=\"dot.png\">");
+    assert!(of("dot.png").await.contains(&raw));
+    let large = of("large.txt").await;
+    assert!(large.contains("it is 3.1 MiB in all") && large.len() < 20 << 20, "{}", large.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_paged() {
+    let place = Place::new();
+    let ids: Vec<_> = (0..52).map(|n| place.change("a", format!("{n}"))).collect();
+    let serving = Serving::of(&place);
+    let (first, second) =
+        (page(&serving, "/r/default").await, page(&serving, "/r/default?rev=main&page=2").await);
+    let link = |id| format!("<a class=\"subject\" data-go=\"\" href=\"/r/default/c/{id}\"");
+    assert!(first.contains(&link(ids[51])) && first.contains(&link(ids[2])));
+    assert!(!first.contains(&link(ids[1])) && second.contains(&link(ids[1])));
+    assert!(first.contains("rel=\"next\" href=\"/r/default?rev=main&amp;page=2\""), "{first}");
+    assert!(second.contains("rel=\"prev\" href=\"/r/default?rev=main\""), "{second}");
+    for name in 0..1001 {
+        fs_err::write(place.folder.path().join(format!("files/f{name:04}")), "").unwrap();
+    }
+    place.change("a", "last");
+    let first = page(&serving, "/r/default/c/main").await;
+    assert!(first.contains("f0998") && !first.contains("f0999"), "the name `a` comes first");
+    let second = page(&serving, "/r/default/c/main?page=2").await;
+    assert!(!second.contains("f0998") && second.contains("f1000"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_place_says_what_to_do() {
+    let place = Place::new();
+    let serving = Serving::of(&place);
+    let shown = page(&serving, "/r/default").await;
+    assert!(shown.contains("No commits yet"), "{shown}");
+    assert!(shown.contains(&format!("snap push {} main", serving.origin())), "{shown}");
+    assert!(page(&serving, "/").await.contains("No commits yet"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_are_pages_for_browsers_and_problems_for_programs() {
+    let place = Place::new();
+    place.change("a", "content");
+    let serving = Serving::of(&place);
+    for (path, status) in [
+        ("/r/other", 404),
+        ("/r/..%2F..%2Fetc", 404),
+        ("/r/default/c/nothing", 404),
+        ("/r/default/c/main/b", 404),
+        ("/r/default/c/main/a/b", 404),
+        ("/r/default/c/main/..%2F..", 400),
+        ("/r/default/c/%ff", 404),
+        ("/nowhere", 404),
+        ("/assets/style.css", 404),
+        ("/v1/repos/other/refs", 404),
+    ] {
+        let answer = ask(&serving, path).await;
+        assert_eq!(answer.status.as_u16(), status, "{path}: {}", answer.text);
+        let is_page = answer.headers["content-type"] == "text/html; charset=utf-8";
+        assert_eq!(is_page, !path.starts_with("/assets"), "{path}");
+    }
+    let program = serving.client.get(format!("{}/nowhere", serving.origin())).send().await.unwrap();
+    assert_eq!(program.headers()["content-type"], "application/problem+json");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_say_what_a_browser_may_do() {
+    let place = Place::new();
+    place.change("a", "content");
+    let serving = Serving::of(&place);
+    for path in ["/", "/r/default", "/r/default/c/main/a", "/nowhere"] {
+        let answer = ask(&serving, path).await;
+        let policy = answer.headers["content-security-policy"].to_str().unwrap();
+        for said in [
+            "default-src 'none'",
+            "style-src 'self'",
+            "img-src 'self'",
+            "script-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        ] {
+            assert!(policy.split("; ").any(|part| part.trim() == said), "{path}: {policy}");
+        }
+        assert_eq!(answer.headers["x-content-type-options"], "nosniff");
+        assert_eq!(answer.headers["referrer-policy"], "same-origin");
+        assert!(!answer.text.contains("style=") && !answer.text.contains("<style"), "{path}");
+        assert_eq!(answer.text.matches("<script").count(), 1, "{path}");
+        let linked = answer.text.split("=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        for link in linked.filter(|link| link.starts_with("/assets/")) {
+            let asset = ask(&serving, link).await;
+            assert_eq!(asset.status, 200, "{link}");
+            assert!(asset.headers["cache-control"].to_str().unwrap().contains("immutable"));
+        }
+        for outside in ["https://", "//cdn"] {
+            assert!(!answer.text.contains(outside), "{path}");
+        }
+    }
+}
+
+/// The same escapes as in an address.
+fn escaped(name: &[u8]) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    let one = |byte: &u8| match plain(byte) {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    name.iter().map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_names_and_contents_are_text() {
+    let place = Place::new();
+    let before = place.change("a", "content");
+    hostile::fill(&place);
+    let after = place.change("a", "other");
+    let serving = Serving::of(&place);
+    let mut paths: Vec<String> = vec![
+        "/r/default/c/main/hostile".into(),
+        format!("/r/default/diff?from={before}&to={after}"),
+        "/r/default/search?q=*".into(),
+        "/r/default/search?q=%3Cscript%3E".into(),
+        "/r/default/search?q=%22%3E%3Cscript%3Ewindow.pwned=1%3C/script%3E".into(),
+        "/r/default?rev=%22%3E%3Cscript%3Ewindow.pwned=1%3C/script%3E".into(),
+        "/r/%3Cscript%3Ewindow.pwned=1%3C%2Fscript%3E".into(),
+        "/r/default/stats".into(),
+    ];
+    let names =
+        hostile::names().into_iter().chain([b"page.html".to_vec(), b"picture.svg".to_vec()]);
+    for name in names {
+        let name = escaped(&name);
+        paths.push(format!("/r/default/c/main/hostile/{name}"));
+        paths.push(format!("/r/default/history/main/hostile/{name}"));
+    }
+    for path in paths {
+        let answer = ask(&serving, &path).await;
+        let text = &answer.text;
+        assert_eq!(
+            answer.status.is_success(),
+            !path.contains("script%3Ewindow") || path.contains("?q="),
+            "{path}: {text}"
+        );
+        assert_eq!(text.matches("<script").count(), 1, "{path}: {text}");
+        for tag in text.split('<').skip(1) {
+            let tag = &tag[..tag.find('>').unwrap_or(tag.len())];
+            let quoted = tag.split('"').step_by(2).collect::<String>();
+            assert!(!quoted.contains("onerror") && !quoted.contains("onload"), "{path}: <{tag}>");
+            assert!(!quoted.contains("onmouse") && !quoted.contains("onfocus"), "{path}: <{tag}>");
+            assert!(!tag.contains("href=\"javascript:"), "{path}: <{tag}>");
+        }
+        for hidden in ['\u{202e}', '\u{200b}', '\u{1b}'] {
+            assert!(!text.contains(hidden), "{path} has {hidden:?}");
+        }
+    }
+    let list = page(&serving, "/r/default/c/main/hostile").await;
+    for shown in ["\\u{202e}", "\\u{200b}", "\\xff", "\\n", "\\u{1b}", "&amp;lt;b&amp;gt;"] {
+        assert!(list.contains(shown), "{shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_commits_are_compared() {
+    let place = Place::new();
+    place.change("kept", "same\n");
+    place.change("moved", "the same content under another name\n");
+    let before = place.change("text", "one\ntwo\nthree\n");
+    fs_err::rename(
+        place.folder.path().join("files/moved"),
+        place.folder.path().join("files/new name"),
+    )
+    .unwrap();
+    place.change("bytes", b"\0\x01");
+    let after = place.change("text", "one\n2 < 3\nthree");
+    let serving = Serving::of(&place);
+    let shown = page(&serving, &format!("/r/default/diff?from={before}&to={after}")).await;
+    for part in [
+        "1 added",
+        "1 modified",
+        "1 renamed",
+        "2 &lt; 3",
+        "<td class=\"sign\">−</td><td>two</td>",
+        "no end of line",
+        "No text: 0 B before, 2 B now.",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("kept"), "{shown}");
+    let part = page(&serving, &format!("/r/default/diff?from={before}&to={after}&path=text")).await;
+    assert!(part.contains("1 change<") && !part.contains("new name"), "{part}");
+    let same = page(&serving, "/r/default/diff?from=main&to=HEAD").await;
+    assert!(same.contains("Nothing differs"), "{same}");
+    let form = page(&serving, "/r/default/diff").await;
+    assert!(form.contains("<input class=\"field\" name=\"from\""), "{form}");
+    assert_eq!(ask(&serving, "/r/default/diff?from=main&to=nothing").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_are_found_and_have_a_history() {
+    let place = Place::new();
+    let first = place.change("sub/notes.txt", "the first of two versions\n");
+    let second = place.change("sub/notes.txt", "the second of two versions\n");
+    let files = place.folder.path().join("files");
+    fs_err::rename(files.join("sub/notes.txt"), files.join("sub/memo.txt")).unwrap();
+    let third = place.change("other", "x");
+    fs_err::remove_file(files.join("other")).unwrap();
+    place.change("last", "x");
+    let serving = Serving::of(&place);
+    let found = page(&serving, "/r/default/search?q=NOTES").await;
+    assert!(found.contains(&format!("/r/default/c/{second}/sub/notes.txt")), "{found}");
+    assert!(found.contains("2 versions"), "{found}");
+    for (query, answer) in [
+        ("*.txt", "2 paths"),
+        ("sub/**", "2 paths"),
+        ("other", "1 path"),
+        ("nothing", "No commit has such a path"),
+        ("%5B", "That is no pattern"),
+        ("", "A part of a name, or a pattern"),
+        ("%ff", "No commit has such a path"),
+    ] {
+        let found = page(&serving, &format!("/r/default/search?q={query}")).await;
+        assert!(found.contains(answer), "{query}: {found}");
+    }
+    let history = page(&serving, "/r/default/history/main/sub/memo.txt").await;
+    for id in [first, second] {
+        assert!(history.contains(&format!("/r/default/c/{id}/sub/notes.txt")), "{history}");
+    }
+    assert!(history.contains(&format!("/r/default/c/{third}/sub/memo.txt")), "{history}");
+    assert!(history.contains("was <bdi>sub/notes.txt"), "{history}");
+    assert_eq!(ask(&serving, "/r/default/history/main/never").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn growth_is_counted_and_drawn() {
+    let place = Place::new();
+    let noise: Vec<u8> =
+        (0..40_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    place.change("a", &noise);
+    place.change("b", &noise);
+    let id = place.change("text", "0123456789\n".repeat(10_000));
+    let serving = Serving::of(&place);
+    let shown = page(&serving, "/r/default/stats").await;
+    assert!(
+        shown.contains("<svg viewBox=\"0 0 960 300\" role=\"img\" aria-label=\"After 3 commits"),
+        "{shown}"
+    );
+    // 160,000 bytes three times, twice and once; the text once.
+    for part in ["<dd>888.7 KiB</dd>", "<dd>263.7 KiB</dd>", "30 % of that"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let log = page(&serving, "/r/default").await;
+    let row = log.split("<tr>").find(|row| row.contains(&id.to_string())).unwrap();
+    assert!(row.contains("<td class=\"number gain\">+"), "{row}");
+    let refs = page(&serving, "/r/default/refs").await;
+    assert!(refs.contains(">main</a>") && refs.contains("default"), "{refs}");
+}
