@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod browser;
 mod commits;
 mod files;
 mod hostile;
 mod page;
+mod page_browser;
 mod place;
 mod protocol;
 mod refused;
+mod showcase;

@@ -1,6 +1,6 @@
 //! A store with commits, and a server of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -83,8 +83,17 @@ impl Serving {
     }
 
     pub(crate) fn start(place: &Place, settings: Settings) -> Self {
+        Self::at(&place.store(), settings)
+    }
+
+    /// Serves a folder of stores.
+    pub(crate) fn over(folder: &Path) -> Self {
+        Self::at(folder, Settings::default())
+    }
+
+    fn at(path: &Path, settings: Settings) -> Self {
         let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..settings };
-        let hub = Hub::open(&place.store()).unwrap();
+        let hub = Hub::open(path).unwrap();
         let listening = Listening::new(Server::new(hub, settings)).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
         let stop = listening.stop();

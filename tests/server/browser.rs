@@ -1,0 +1,201 @@
+//! A real browser: Chromium without a window, driven by its own driver.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    str::FromStr,
+    time::Duration,
+};
+
+use fantoccini::{Client, ClientBuilder, Locator, wd::WebDriverCompatibleCommand};
+use reqwest::Url;
+use serde_json::{Value, json};
+
+/// The driver, which ends with this.
+struct Driver(Child);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A browser with one window.
+pub(crate) struct Browser {
+    pub(crate) client: Client,
+    _driver: Driver,
+    _profile: tempfile::TempDir,
+}
+
+/// Whether scripts run in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scripts {
+    Run,
+    Off,
+}
+
+/// A program in the path.
+fn find(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "{name} is missing; .ci/run installs it");
+        // Past the harness, which would keep it to itself.
+        let note = format!("skipped: {name} is not here\n");
+        std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes()).unwrap();
+    }
+    found
+}
+
+/// Starts the driver on a free port, and says which.
+fn start(program: &Path) -> (Driver, u16) {
+    let mut command = Command::new(program);
+    command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut driver = Driver(command.spawn().unwrap());
+    let lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
+    for line in lines {
+        let line = line.unwrap();
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            return (driver, port.trim_end_matches('.').parse().unwrap());
+        }
+    }
+    panic!("the driver did not start");
+}
+
+impl Browser {
+    /// Starts one; `None` where Chromium is not installed.
+    pub(crate) async fn start(scripts: Scripts) -> Option<Self> {
+        let (driver, chromium) = (find("chromedriver")?, find("chromium")?);
+        let (driver, port) = start(&driver);
+        let profile = tempfile::tempdir().unwrap();
+        let folder = format!("--user-data-dir={}", profile.path().display());
+        let mut options = json!({
+            "binary": chromium,
+            "args": [
+                "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                "--hide-scrollbars", "--window-size=1200,800", folder,
+            ],
+        });
+        if scripts == Scripts::Off {
+            let setting = "profile.managed_default_content_settings.javascript";
+            options["prefs"] = json!({ setting: 2 });
+        }
+        let wanted = json!({
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": { "browser": "ALL" },
+        });
+        let Value::Object(wanted) = wanted else { unreachable!() };
+        let connector = hyper_util::client::legacy::connect::HttpConnector::new();
+        let mut builder = ClientBuilder::new(connector);
+        builder.capabilities(wanted);
+        let client = builder.connect(&format!("http://127.0.0.1:{port}")).await.unwrap();
+        let browser = Self { client, _driver: driver, _profile: profile };
+        browser.size((1200, 800)).await;
+        Some(browser)
+    }
+
+    /// Ends it.
+    pub(crate) async fn close(self) {
+        self.client.close().await.unwrap();
+    }
+
+    pub(crate) async fn open(&self, url: &str) {
+        self.client.goto(url).await.unwrap();
+    }
+
+    /// Clicks on what a selector finds, once it is there.
+    pub(crate) async fn click(&self, selector: &str) {
+        self.wait(selector).await.click().await.unwrap();
+    }
+
+    /// Clicks on a link by its text.
+    pub(crate) async fn follow(&self, text: &str) {
+        let wait = self.client.wait().at_most(Duration::from_secs(10));
+        let link = wait.for_element(Locator::LinkText(text)).await.unwrap();
+        link.click().await.unwrap();
+    }
+
+    /// What a selector finds, once it is there.
+    pub(crate) async fn wait(&self, selector: &str) -> fantoccini::elements::Element {
+        let wait = self.client.wait().at_most(Duration::from_secs(10));
+        let found = wait.for_element(Locator::Css(selector)).await;
+        found.unwrap_or_else(|error| panic!("{selector}: {error}"))
+    }
+
+    /// The text of what a selector finds.
+    pub(crate) async fn text(&self, selector: &str) -> String {
+        self.wait(selector).await.text().await.unwrap()
+    }
+
+    pub(crate) async fn value(&self, script: &str) -> Value {
+        self.client.execute(&format!("return ({script});"), Vec::new()).await.unwrap()
+    }
+
+    /// Where it is, without the server.
+    pub(crate) async fn path(&self) -> String {
+        let url = self.client.current_url().await.unwrap();
+        url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()))
+    }
+
+    /// What the browser had to say since it was asked last.
+    pub(crate) async fn told(&self) -> Vec<String> {
+        let told =
+            self.client.issue_cmd(Ask("se/log", json!({ "type": "browser" }))).await.unwrap();
+        let told = told.as_array().cloned().unwrap_or_default();
+        told.iter().map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    async fn tool(&self, name: &str, params: Value) -> Value {
+        let body = json!({ "cmd": name, "params": params });
+        self.client.issue_cmd(Ask("goog/cdp/execute", body)).await.unwrap()
+    }
+
+    /// Light or dark, as the system would ask for it.
+    pub(crate) async fn scheme(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.tool("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    /// The window's size; a narrow one is that of a telephone.
+    pub(crate) async fn size(&self, (width, height): (u32, u32)) {
+        let is_narrow = width < 600;
+        let params = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_narrow,
+        });
+        self.tool("Emulation.setDeviceMetricsOverride", params).await;
+    }
+
+    /// Downloads go to a folder.
+    pub(crate) async fn save_to(&self, folder: &Path) {
+        let params = json!({ "behavior": "allow", "downloadPath": folder });
+        self.tool("Browser.setDownloadBehavior", params).await;
+    }
+
+    /// Keeps a picture in the folder that `SNAP_PAGE_PICTURES` names, if it
+    /// does.
+    pub(crate) async fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("SNAP_PAGE_PICTURES") else { return };
+        let picture = self.client.screenshot().await.unwrap();
+        fs_err::write(PathBuf::from(folder).join(format!("{name}.png")), picture).unwrap();
+    }
+}
+
+/// A command of this browser alone.
+#[derive(Debug)]
+struct Ask(&'static str, Value);
+
+impl WebDriverCompatibleCommand for Ask {
+    fn endpoint(
+        &self,
+        base_url: &Url,
+        session_id: Option<&str>,
+    ) -> Result<Url, <Url as FromStr>::Err> {
+        base_url.join(&format!("session/{}/{}", session_id.unwrap_or_default(), self.0))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(self.1.to_string()))
+    }
+}

@@ -1,0 +1,218 @@
+//! The page in a real browser.
+
+use std::time::Duration;
+
+use fantoccini::key::Key;
+use serde_json::{Value, json};
+
+use crate::{
+    browser::{Browser, Scripts},
+    hostile,
+    place::{Place, Serving},
+    showcase,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_browses_to_a_file_compares_and_searches() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let show = showcase::make();
+    let serving = Serving::over(show.path());
+    let origin = serving.origin().to_owned();
+    browser.open(&origin).await;
+    browser.picture("repositories").await;
+    browser.follow("team/website").await;
+    assert_eq!(browser.text("h1").await, "team/website");
+    browser.picture("commits").await;
+    browser.follow("Serve pictures in their own size").await;
+    assert!(browser.text("dl.facts").await.contains("ada on laptop"));
+    browser.picture("commit").await;
+    browser.follow("src").await;
+    browser.follow("main.rs").await;
+    assert!(browser.text("pre.text").await.contains("fn main() -> ExitCode {"));
+    assert_eq!(browser.text(".trail [aria-current]").await, "main.rs");
+    browser.picture("file").await;
+
+    browser.open(&format!("{origin}/r/team%2Fwebsite")).await;
+    browser.follow("changes").await;
+    assert!(browser.text("h1").await.starts_with("What changed"));
+    assert!(browser.text("table.hunks").await.contains('+'));
+    browser.picture("changes").await;
+
+    let search = browser.wait("#q").await;
+    search.send_keys(&format!("main{}", Key::Enter)).await.unwrap();
+    browser.wait("table.entries").await;
+    assert!(browser.path().await.contains("/search?q=main"), "{}", browser.path().await);
+    browser.follow("src/main.rs").await;
+    browser.follow("History").await;
+    assert!(browser.text("table.commits").await.contains("A page that says hello"));
+
+    browser.open(&format!("{origin}/r/team%2Fwebsite/stats")).await;
+    assert!(
+        browser.value("document.querySelector('svg[role=img]').getBBox().width > 800").await
+            == json!(true)
+    );
+    browser.picture("growth").await;
+    assert_eq!(browser.told().await, Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_lead_through_lists() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let show = showcase::make();
+    let serving = Serving::over(show.path());
+    browser.open(&format!("{}/r/team%2Fwebsite/c/main", serving.origin())).await;
+    let press = async |keys: &str| browser.wait("body").await.send_keys(keys).await.unwrap();
+    press("jjk").await;
+    let focused = browser.value("document.activeElement.textContent").await;
+    let first = browser.text("[data-list] [data-go]").await;
+    assert_eq!(focused, Value::String(first.clone()));
+    browser
+        .client
+        .active_element()
+        .await
+        .unwrap()
+        .send_keys(&Key::Enter.to_string())
+        .await
+        .unwrap();
+    browser.wait("tr.up a").await;
+    press("u").await;
+    browser.wait("article.commit").await;
+    press("?").await;
+    assert!(browser.text("dialog[open]").await.contains("search by name"));
+    browser.click("dialog button").await;
+    press("/").await;
+    assert_eq!(browser.value("document.activeElement.id").await, json!("q"));
+    // A branch is shown as soon as it is chosen.
+    browser.open(&format!("{}/r/team%2Fwebsite", serving.origin())).await;
+    let choice = browser.wait("select[name=rev]").await;
+    choice.select_by_value("v1.0").await.unwrap();
+    browser.wait("option[value='v1.0'][selected]").await;
+    assert!(browser.path().await.ends_with("?rev=v1.0"));
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_saved_as_zip() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let show = showcase::make();
+    let serving = Serving::over(show.path());
+    let folder = tempfile::tempdir().unwrap();
+    browser.save_to(folder.path()).await;
+    browser.open(&format!("{}/r/team%2Fwebsite/c/main/src", serving.origin())).await;
+    browser.follow("zip").await;
+    let saved = || {
+        let mut entries = fs_err::read_dir(folder.path()).unwrap().flatten();
+        entries.find(|entry| entry.path().extension().is_some_and(|end| end == "zip"))
+    };
+    for _ in 0..200 {
+        if saved().is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let bytes = fs_err::read(saved().expect("it was saved").path()).unwrap();
+    assert!(bytes.starts_with(b"PK") && bytes.windows(7).any(|name| name == b"main.rs"));
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_was_pushed_runs() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let place = Place::new();
+    let before = place.change("a", "content");
+    hostile::fill(&place);
+    let after = place.change("a", "other");
+    let serving = Serving::of(&place);
+    let origin = serving.origin().to_owned();
+    let folder = format!("{origin}/r/default/c/main/hostile");
+    browser.open(&folder).await;
+    let links = "[...document.querySelectorAll('td.name a')].map(a => a.href)";
+    let links = browser.value(links).await;
+    let links: Vec<String> = serde_json::from_value(links).unwrap();
+    assert_eq!(links.len(), hostile::names().len() + 2);
+    let raw =
+        |link: &String| link.replace("/r/default/c/main/", "/v1/repos/default/commits/main/files/");
+    let others = [
+        folder.clone(),
+        format!("{origin}/r/default/diff?from={before}&to={after}"),
+        format!("{origin}/r/default/search?q=%22%3E%3Cscript%3Ewindow.pwned=1%3C/script%3E"),
+        format!("{origin}/r/default/search?q=*"),
+        format!("{origin}/r/default?rev=%22%3E%3Cscript%3Ewindow.pwned=1%3C/script%3E"),
+        format!("{origin}/r/default/stats"),
+    ];
+    for page in links.iter().chain(&others) {
+        browser.open(page).await;
+        assert_eq!(browser.value("typeof window.pwned").await, json!("undefined"), "{page}");
+        let of_policy =
+            |line: &String| line.contains("Content Security Policy") || line.contains("Refused");
+        let told: Vec<String> = browser.told().await.into_iter().filter(of_policy).collect();
+        assert_eq!(told, Vec::<String>::new(), "{page}");
+    }
+    for page in links.iter().map(raw) {
+        // Some are saved and not shown.
+        let _ = browser.client.goto(&page).await;
+        assert_eq!(browser.value("typeof window.pwned").await, json!("undefined"), "{page}");
+    }
+    browser.open(&format!("{folder}/picture.svg")).await;
+    let is_drawn = "document.querySelector('figure img').naturalWidth > 0";
+    assert_eq!(browser.value(is_drawn).await, json!(true), "a picture is a picture all the same");
+    browser.open(&folder).await;
+    browser.picture("hostile-names").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_script_there_are_buttons() {
+    let Some(browser) = Browser::start(Scripts::Off).await else { return };
+    let show = showcase::make();
+    let serving = Serving::over(show.path());
+    browser.open(&format!("{}/r/team%2Fwebsite", serving.origin())).await;
+    let choice = browser.wait("select[name=rev]").await;
+    choice.select_by_value("v1.0").await.unwrap();
+    browser.click("form.choose button").await;
+    browser.wait("option[value='v1.0'][selected]").await;
+    browser.follow("Browse files").await;
+    browser.follow("README.md").await;
+    assert!(browser.text("pre.text").await.contains("# Website"));
+    let search = browser.wait("#q").await;
+    search.send_keys(&format!("logo{}", Key::Enter)).await.unwrap();
+    browser.wait("table.entries").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dark_and_narrow_screens_are_thought_of() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let show = showcase::make();
+    let serving = Serving::over(show.path());
+    let origin = serving.origin();
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    browser.open(&format!("{origin}/r/team%2Fwebsite")).await;
+    let light = browser.value(ground).await;
+    browser.scheme("dark").await;
+    assert_ne!(browser.value(ground).await, light);
+    browser.picture("commits-dark").await;
+    browser.open(&format!("{origin}/r/team%2Fwebsite/c/main/src/main.rs")).await;
+    browser.picture("file-dark").await;
+    browser.scheme("light").await;
+    browser.size((390, 780)).await;
+    for path in [
+        "",
+        "/r/team%2Fwebsite",
+        "/r/team%2Fwebsite/c/main",
+        "/r/team%2Fwebsite/c/main/src/main.rs",
+        "/r/team%2Fwebsite/diff?from=v1.0&to=main",
+        "/r/team%2Fwebsite/stats",
+        "/r/team%2Fwebsite/refs",
+    ] {
+        browser.open(&format!("{origin}{path}")).await;
+        let width = browser.value("document.documentElement.scrollWidth").await;
+        assert!(width.as_u64().unwrap() <= 390, "{path} is {width} wide");
+    }
+    browser.open(&format!("{origin}/r/team%2Fwebsite")).await;
+    browser.picture("commits-narrow").await;
+    browser.open(&format!("{origin}/r/team%2Fwebsite/c/main")).await;
+    browser.picture("commit-narrow").await;
+    browser.close().await;
+}
