@@ -15,7 +15,10 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use snap_core::base::observe::Observer;
-use tokio::sync::mpsc;
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, error::TrySendError},
+};
 
 use crate::problem::{Code, Problem};
 
@@ -24,6 +27,9 @@ const PIECES: usize = 8;
 
 /// About how long a piece is that goes out.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Whoever takes no piece of what it asked for in so long is taken for gone.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Pieces of a body that comes in, for a thread.
 #[derive(Debug)]
@@ -153,29 +159,47 @@ pub async fn watched<T: Send + 'static>(
 /// so that nobody takes a part for the whole.
 pub fn send(work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static) -> Body {
     let (to, pieces) = mpsc::channel(PIECES);
+    let (runtime, whole) = (Handle::current(), Arc::new(AtomicBool::new(false)));
+    let is_whole = Arc::clone(&whole);
     tokio::task::spawn_blocking(move || {
-        let mut out = Out { to, piece: BytesMut::new() };
-        let done = work(&mut out).and_then(|()| out.flush());
-        if let Err(error) = done {
-            let _ = out.to.blocking_send(Err(error));
+        let mut out = Out { to, piece: BytesMut::new(), runtime };
+        if work(&mut out).and_then(|()| out.flush()).is_ok() {
+            whole.store(true, Ordering::Release);
         }
     });
-    let next = |mut pieces: mpsc::Receiver<io::Result<Bytes>>| async move {
-        pieces.recv().await.map(|piece| (piece, pieces))
+    let next = move |pieces: Option<mpsc::Receiver<Bytes>>| {
+        let is_whole = Arc::clone(&is_whole);
+        async move {
+            let mut pieces = pieces?;
+            match pieces.recv().await {
+                Some(piece) => Some((Ok(piece), Some(pieces))),
+                None if is_whole.load(Ordering::Acquire) => None,
+                // The thread failed, lost its patience, or is no more.
+                None => Some((Err(io::Error::from(io::ErrorKind::BrokenPipe)), None)),
+            }
+        }
     };
-    Body::from_stream(futures::stream::unfold(pieces, next).fuse())
+    Body::from_stream(futures::stream::unfold(Some(pieces), next).fuse())
 }
 
 struct Out {
-    to: mpsc::Sender<io::Result<Bytes>>,
+    to: mpsc::Sender<Bytes>,
     piece: BytesMut,
+    runtime: Handle,
 }
 
 impl Out {
     fn pass_on(&mut self) -> io::Result<()> {
         let piece = self.piece.split().freeze();
-        // Nobody listens any more.
-        self.to.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        match self.to.try_send(piece) {
+            Ok(()) => Ok(()),
+            // Nobody listens any more.
+            Err(TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(TrySendError::Full(piece)) => {
+                let sent = self.runtime.block_on(self.to.send_timeout(piece, PATIENCE));
+                sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+            }
+        }
     }
 }
 
@@ -190,5 +214,23 @@ impl Write for Out {
 
     fn flush(&mut self) -> io::Result<()> {
         if self.piece.is_empty() { Ok(()) } else { self.pass_on() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_part_is_not_taken_for_the_whole() {
+        let good = send(|out| out.write_all(&[7; 3 * PIECE_BYTES]));
+        assert_eq!(good.collect().await.unwrap().to_bytes().len(), 3 * PIECE_BYTES);
+        let failed = send(|out| {
+            out.write_all(&[7; PIECE_BYTES])?;
+            Err(io::ErrorKind::InvalidData.into())
+        });
+        assert!(failed.collect().await.is_err());
+        let panicked = send(|_| panic!("in the midst of it"));
+        assert!(panicked.collect().await.is_err());
     }
 }

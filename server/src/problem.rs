@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
-    ops::{accept::AcceptError, cat::CatError, diff::DiffError, list::ListError},
+    ops::{accept::AcceptError, bundle, cat::CatError, diff::DiffError, list::ListError},
     repo::{RepoError, past::PastError, path::PathInTreeError, refs::RefError, spec::SpecError},
     store::StoreError,
 };
@@ -176,7 +176,7 @@ macro_rules! of_engine {
 }
 
 of_engine!(StoreError, RepoError, RefError, PathError);
-of_engine!(CatError, DiffError, ListError, SpecError);
+of_engine!(CatError, DiffError, ListError, SpecError, bundle::Error);
 
 /// Whether no room is left, wherever that was noticed.
 fn is_full(error: &(dyn Error + 'static)) -> bool {

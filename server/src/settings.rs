@@ -8,6 +8,7 @@
 //! header_secs = 20
 //! stall_secs = 60
 //! upload_bytes = 1073741824
+//! bundle_bytes = 68719476736
 //! missing_ids = 1000000
 //! cache_bytes = 67108864
 //! ```
@@ -52,6 +53,8 @@ pub struct Limits {
     pub stall_secs: u64,
     /// Longest pack that is taken.
     pub upload_bytes: u64,
+    /// Longest bundle that is taken.
+    pub bundle_bytes: u64,
     /// Ids in one question for what is missing.
     pub missing_ids: usize,
     /// Memory for files that were read lately, in bytes.
@@ -72,6 +75,7 @@ impl Default for Limits {
             header_secs: 20,
             stall_secs: 60,
             upload_bytes: limits::PACK_BYTES,
+            bundle_bytes: 64 << 30,
             missing_ids: 1_000_000,
             cache_bytes: 64 << 20,
         }

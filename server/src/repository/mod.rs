@@ -3,6 +3,7 @@
 //!
 //! Everything here may block; it is called by threads that may.
 
+mod bundle;
 mod index;
 mod reading;
 mod staged;
@@ -10,7 +11,10 @@ mod staged;
 use std::{
     fs::File,
     path::Path,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use snap_core::{
@@ -30,16 +34,21 @@ use snap_core::{
     },
 };
 
+pub use self::bundle::{Have, Layout};
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 use self::{index::Index, staged::Staged};
 use crate::{
     body::Pieces,
+    cache::Cache,
     problem::{Code, Problem},
 };
 
 /// What names of parts of a group of outlines end with, and its own.
 const PART: &str = ".part";
 const GROUP: &str = ".group";
+
+/// Memory for how bundles are laid out, in bytes.
+const LAYOUTS_BYTES: usize = 1 << 20;
 
 /// How many were opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -52,6 +61,8 @@ pub struct Repository {
     repo: Repo,
     index: Index,
     staged: Staged,
+    /// How bundles of commits are laid out that were asked for lately.
+    bundles: Cache<CommitId, Arc<Layout>>,
 }
 
 /// Something that is listed: its name and its length.
@@ -85,7 +96,8 @@ impl Repository {
         let index = Index::open(repo.store());
         let staged = Staged::new(repo.store());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { name: name.to_owned(), number, repo, index, staged })
+        let bundles = Cache::new(LAYOUTS_BYTES);
+        Ok(Self { name: name.to_owned(), number, repo, index, staged, bundles })
     }
 
     /// Makes a store in `dir` with the settings that a client sent.

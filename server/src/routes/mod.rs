@@ -1,5 +1,6 @@
 //! The protocol, resource by resource: `docs/protocol.md`.
 
+mod bundles;
 mod commits;
 mod conditional;
 mod disposition;
@@ -98,6 +99,7 @@ pub fn router(server: Server) -> Router {
         .route("/index/{name}", get(packs::index_file).put(packs::publish))
         .route("/objects/{id}", get(objects::read))
         .route("/missing", post(objects::missing))
+        .route("/bundles", post(bundles::take))
         .route("/log", get(history::log))
         .route("/diff", get(history::diff))
         .route("/find", get(history::find))
@@ -123,5 +125,9 @@ fn commits() -> Router<Server> {
         .route("/v1/repos/{repo}/commits/{commit}/archive.tar", get(commits::tar))
         .route("/v1/repos/{repo}/commits/{commit}/archive.tar.zst", get(commits::tar_zst))
         .route("/v1/repos/{repo}/commits/{commit}/archive.zip", get(commits::zip))
+        .route(
+            "/v1/repos/{repo}/commits/{commit}/bundle",
+            get(bundles::read).post(bundles::without),
+        )
         .route("/v1/repos/{repo}/commits/{commit}/files/{*path}", get(files::read))
 }

@@ -1,0 +1,199 @@
+//! Bundles: a commit in one file, whole or without what somebody has; and one
+//! that is taken in.
+
+use std::{io, ops::Range};
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use snap_core::base::{id::CommitId, limits};
+use tokio::sync::oneshot;
+
+use super::{
+    Server,
+    conditional::{about, etag, is_known, not_modified, range_holds},
+    disposition::{Manner, disposition},
+    range::Wanted,
+    target::Target,
+};
+use crate::{
+    body::{self, receive, whole},
+    problem::{Code, Problem},
+    repository::Have,
+};
+
+/// Length of an id in JSON, with its quotes and a comma.
+const ID_BYTES: u64 = 80;
+
+/// A bundle that is laid out, and the thread that waits to write it.
+struct Ready {
+    commit: CommitId,
+    is_id: bool,
+    bytes: u64,
+    tag: HeaderValue,
+    body: Body,
+    /// Takes the bytes that are wanted; dropped, nothing is written.
+    begin: oneshot::Sender<Range<u64>>,
+}
+
+/// Has a thread lay out a bundle, which goes on to write what is wanted of it.
+async fn lay_out(server: Server, target: Target, have: Have) -> Result<Ready, Problem> {
+    let (to, told) = oneshot::channel();
+    let (begin, wanted) = oneshot::channel::<Range<u64>>();
+    let Target { repo, rev, .. } = target;
+    let body = body::send(move |out| {
+        let laid = server.hub().get(&repo).and_then(|repository| {
+            let revision = repository.revision(&rev)?;
+            Ok((repository, revision))
+        });
+        let (repository, revision) = match laid {
+            Ok(laid) => laid,
+            Err(problem) => {
+                let _ = to.send(Err(problem));
+                return Ok(());
+            }
+        };
+        let mut to = Some(to);
+        let done = repository.with_bundle(revision.id, &have, |layout| {
+            let tag =
+                etag(layout.tag()).map(|tag| (revision.id, revision.is_id, layout.bytes(), tag));
+            if let Some(to) = to.take() {
+                let _ = to.send(tag);
+            }
+            match wanted.blocking_recv() {
+                Ok(range) => layout.write(&range, out),
+                Err(_) => Ok(()),
+            }
+        });
+        match (done, to) {
+            (Ok(written), _) => written,
+            (Err(problem), Some(to)) => {
+                let _ = to.send(Err(problem));
+                Ok(())
+            }
+            (Err(problem), None) => Err(io::Error::other(problem)),
+        }
+    });
+    let laid = told.await.map_err(|_| Problem::new(Code::Unavailable, ""))?;
+    let (commit, is_id, bytes, tag) = laid?;
+    Ok(Ready { commit, is_id, bytes, tag, body, begin })
+}
+
+impl Ready {
+    /// Answers with what is wanted of it.
+    fn answer(self, wanted: &Wanted, is_head: bool) -> Result<Response, Problem> {
+        let range = wanted.range(self.bytes);
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        about(headers, self.commit, self.is_id, &self.tag);
+        let name = format!("{:.12}.snap", self.commit);
+        let name = disposition(Manner::Attachment, name.as_bytes());
+        headers.insert(header::CONTENT_DISPOSITION, name);
+        let kind = HeaderValue::from_static("application/vnd.snap.bundle");
+        headers.insert(header::CONTENT_TYPE, kind);
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if let Some(told) = wanted.content_range(self.bytes) {
+            headers.insert(header::CONTENT_RANGE, told?);
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        if !is_head {
+            // Nobody waits any more if this fails.
+            let _ = self.begin.send(range);
+            *response.body_mut() = self.body;
+        }
+        Ok(response)
+    }
+}
+
+/// `GET` and `HEAD …/commits/{commit}/bundle`, with `Range`. Packs may be merged
+/// meanwhile; then the ETag is another one and `If-Range` has all of it sent.
+pub(super) async fn read(
+    State(server): State<Server>,
+    target: Target,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let mut ready = lay_out(server, target, Have::default()).await?;
+    // What is kept is that of an id for good, but not the bytes of a bundle.
+    ready.is_id = false;
+    if is_known(&headers, &ready.tag) {
+        return Ok(not_modified(ready.commit, false, &ready.tag));
+    }
+    let wanted = match range_holds(&headers, &ready.tag) {
+        true => Wanted::of(&headers, ready.bytes)?,
+        false => Wanted::All,
+    };
+    ready.answer(&wanted, method == Method::HEAD)
+}
+
+/// What somebody has.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HaveJson {
+    have: Vec<String>,
+    have_objects: Vec<String>,
+}
+
+/// `POST …/commits/{commit}/bundle`: without what the client has.
+pub(super) async fn without(
+    State(server): State<Server>,
+    target: Target,
+    body: Body,
+) -> Result<Response, Problem> {
+    let most = server.settings().limits.missing_ids;
+    let body = whole(body, server.accept(most as u64 * ID_BYTES + 1024)).await?;
+    let invalid = |why: String| Problem::new(Code::Invalid, why);
+    let sent: HaveJson =
+        serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
+    if sent.have.len() > limits::PREREQUISITES || sent.have_objects.len() > most {
+        return Err(Problem::new(Code::TooLarge, format!("at most {most} ids")));
+    }
+    let no_id = |_| invalid("not all are ids".to_owned());
+    let commits = sent.have.iter().map(|id| id.parse()).collect::<Result<_, _>>().map_err(no_id)?;
+    let objects = sent.have_objects.iter().map(|id| id.parse());
+    let objects = objects.collect::<Result<_, _>>().map_err(no_id)?;
+    let ready = lay_out(server, target, Have { commits, objects }).await?;
+    let mut response = ready.answer(&Wanted::All, false)?;
+    // It is the answer to what was in the body.
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.remove(header::ACCEPT_RANGES);
+    Ok(response)
+}
+
+#[derive(Debug, Serialize)]
+struct TakenJson {
+    commit: String,
+    prerequisites: Vec<String>,
+    objects: u64,
+    bytes: u64,
+    new_commits: u64,
+    new_objects: u64,
+}
+
+/// `POST /v1/repos/{repo}/bundles`: taken in if it is complete; no ref moves.
+pub(super) async fn take(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    let accept = server.accept(server.settings().limits.bundle_bytes);
+    let taken = receive(body, accept, move |pieces| server.hub().get(&repo)?.take_bundle(pieces));
+    let taken = taken.await?;
+    let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
+    let told = TakenJson {
+        commit: taken.commit.to_string(),
+        prerequisites: taken.prerequisites.iter().map(ToString::to_string).collect(),
+        objects: taken.objects,
+        bytes: taken.raw_bytes,
+        new_commits: taken.commits,
+        new_objects: taken.added.objects,
+    };
+    Ok((status, Json(told)).into_response())
+}
