@@ -251,6 +251,17 @@ pub(crate) enum CliError {
         /// Why.
         source: SettingsError,
     },
+    /// What is to be served was said twice.
+    #[error("a folder and an upstream cannot be served at once: {place} and {upstream}")]
+    ServeTwice {
+        /// The folder.
+        place: String,
+        /// The upstream.
+        upstream: String,
+    },
+    /// There is no folder for what is kept of an upstream.
+    #[error("there is no folder for what is kept of the upstream")]
+    NoCacheFolder,
     /// A server would be open to the network, and nobody has to say who they are.
     #[error("a server at {address} would be open to everybody who can reach it")]
     OpenToAll {
@@ -380,7 +391,10 @@ impl CliError {
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repo(error) => error.kind(),
-            Self::Serve { .. } | Self::OpenToAll { .. } => ErrorKind::Invalid,
+            Self::Serve { .. } | Self::OpenToAll { .. } | Self::ServeTwice { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::NoCacheFolder => ErrorKind::NotFound,
             Self::Listen { source, .. } => ErrorKind::of_io(source),
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),

@@ -1,5 +1,5 @@
 //! Which repositories there are: the store itself, or the stores in a folder,
-//! each named by its path there.
+//! each named by its path there; or those of an upstream.
 
 use std::{
     collections::HashMap,
@@ -13,6 +13,7 @@ use snap_remote::service::snap_server::ONLY;
 use crate::{
     problem::{Code, Problem},
     repository::Repository,
+    upstream::{Upstream, behind::Freshness},
 };
 
 /// Levels of folders in which stores are looked for.
@@ -26,6 +27,8 @@ const NAME_BYTES: usize = 200;
 pub struct Hub {
     place: Place,
     open: Mutex<HashMap<String, Arc<Repository>>>,
+    /// Of an upstream, each repository is opened once.
+    opening: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -34,6 +37,8 @@ enum Place {
     Store(PathBuf),
     /// A folder of stores.
     Folder(PathBuf),
+    /// Stores elsewhere.
+    Upstream(Arc<Upstream>),
 }
 
 impl Hub {
@@ -53,12 +58,30 @@ impl Hub {
         if let Place::Store(dir) = &place {
             open.insert(ONLY.to_owned(), Arc::new(Repository::open(ONLY, dir)?));
         }
-        Ok(Self { place, open: Mutex::new(open) })
+        Ok(Self { place, open: Mutex::new(open), opening: Mutex::default() })
     }
 
-    /// Names of the repositories, sorted.
+    /// Serves what lies upstream.
+    pub fn behind(upstream: Upstream) -> Self {
+        let place = Place::Upstream(Arc::new(upstream));
+        Self { place, open: Mutex::default(), opening: Mutex::default() }
+    }
+
+    /// What lies behind the server, if anything does.
+    pub fn upstream(&self) -> Option<&Upstream> {
+        match &self.place {
+            Place::Upstream(upstream) => Some(upstream),
+            Place::Store(_) | Place::Folder(_) => None,
+        }
+    }
+
+    /// Names of the repositories, sorted. May block.
     pub fn names(&self) -> Vec<String> {
-        let Place::Folder(folder) = &self.place else { return vec![ONLY.to_owned()] };
+        let folder = match &self.place {
+            Place::Store(_) => return vec![ONLY.to_owned()],
+            Place::Folder(folder) => folder,
+            Place::Upstream(upstream) => return upstream.names(),
+        };
         let mut names = Vec::new();
         find(folder, "", LEVELS, &mut names);
         names.sort_unstable();
@@ -76,14 +99,35 @@ impl Hub {
     /// [`Code::NoRepository`].
     pub fn get(&self, name: &str) -> Result<Arc<Repository>, Problem> {
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(repository) = open().get(name) {
-            return Ok(Arc::clone(repository));
+        let known = open().get(name).map(Arc::clone);
+        if let Some(repository) = known {
+            repository.catch_up(Freshness::Lately);
+            return Ok(repository);
         }
-        let dir = self.dir(name).and_then(|dir| store_in(&dir));
-        let dir = dir.ok_or_else(|| Problem::new(Code::NoRepository, no_repository(name)))?;
-        let opened = Arc::new(Repository::open(name, &dir)?);
+        let _one_at_a_time = match &self.place {
+            Place::Upstream(_) => Some(self.opening.lock().unwrap_or_else(PoisonError::into_inner)),
+            Place::Store(_) | Place::Folder(_) => None,
+        };
+        let known = open().get(name).map(Arc::clone);
+        if let Some(repository) = known {
+            return Ok(repository);
+        }
+        let opened = Arc::new(self.opened(name)?);
+        opened.catch_up(Freshness::Lately);
         // Somebody may have been faster; what is on its way is kept in one place.
         Ok(Arc::clone(open().entry(name.to_owned()).or_insert(opened)))
+    }
+
+    fn opened(&self, name: &str) -> Result<Repository, Problem> {
+        let none = || Problem::new(Code::NoRepository, no_repository(name));
+        if let Place::Upstream(upstream) = &self.place {
+            if !is_name(name) || !upstream.may_have(name)? {
+                return Err(none());
+            }
+            return Repository::open_behind(name, upstream);
+        }
+        let dir = self.dir(name).and_then(|dir| store_in(&dir)).ok_or_else(none)?;
+        Ok(Repository::open(name, &dir)?)
     }
 
     /// Makes a repository with the settings that a client sent. May block.
@@ -91,8 +135,14 @@ impl Hub {
     /// # Errors
     /// [`Code::Conflict`] when there is one.
     pub fn create(&self, name: &str, config: &str) -> Result<(), Problem> {
-        let dir = self.dir(name);
-        let dir = dir.ok_or_else(|| Problem::new(Code::NoRepository, no_repository(name)))?;
+        let none = || Problem::new(Code::NoRepository, no_repository(name));
+        if let Place::Upstream(upstream) = &self.place {
+            return match is_name(name) && upstream.may_have(name)? {
+                true => upstream.create(name, config),
+                false => Err(none()),
+            };
+        }
+        let dir = self.dir(name).ok_or_else(none)?;
         match store_in(&dir) {
             None => Repository::create(&dir, config),
             Some(_) => Err(Problem::new(Code::Conflict, format!("there is already `{name}`"))),
@@ -104,6 +154,7 @@ impl Hub {
         match &self.place {
             Place::Store(dir) => (name == ONLY).then(|| dir.clone()),
             Place::Folder(folder) => is_name(name).then(|| folder.join(name)),
+            Place::Upstream(_) => None,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`problem`] | why a request was refused, as its sender is told |
 //! | [`body`] | bodies between connections and threads |
 //! | [`cache`] | what was asked for lately, up to a number of bytes |
+//! | [`upstream`] | stores elsewhere that are served from here |
 //! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
 //! | [`hub`] | which repositories there are |
 //! | [`routes`] | the protocol: `docs/protocol.md` |
@@ -25,3 +26,4 @@ pub mod repository;
 pub mod routes;
 pub mod run;
 pub mod settings;
+pub mod upstream;

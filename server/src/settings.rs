@@ -2,6 +2,9 @@
 //!
 //! ```toml
 //! listen = "127.0.0.1:7627"
+//! # upstream = "s3://bucket/prefix"
+//! # cache = "/var/cache/snap"
+//! cache_bytes = 10737418240
 //!
 //! [limits]
 //! stop_secs = 10
@@ -11,6 +14,7 @@
 //! bundle_bytes = 68719476736
 //! missing_ids = 1000000
 //! cache_bytes = 67108864
+//! upstream_secs = 5
 //! ```
 //!
 //! A key that is not known is an error: a limit with a typing error in its name
@@ -28,6 +32,9 @@ use snap_core::base::{io::PathError, limits};
 /// Port unless told otherwise.
 pub const PORT: u16 = 7627;
 
+/// Bytes of packs that are kept of an upstream, unless told otherwise.
+pub const CACHE_BYTES: u64 = 10 << 30;
+
 /// Longest file of settings.
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -37,6 +44,13 @@ const FILE_BYTES: u64 = 1 << 20;
 pub struct Settings {
     /// Where to listen.
     pub listen: SocketAddr,
+    /// What lies behind the server, in place of a folder: a location, or the
+    /// name of a remote.
+    pub upstream: Option<String>,
+    /// Folder for what is kept of that.
+    pub cache: Option<PathBuf>,
+    /// About how many bytes of packs are kept.
+    pub cache_bytes: u64,
     /// How much there may be of what.
     pub limits: Limits,
 }
@@ -59,12 +73,20 @@ pub struct Limits {
     pub missing_ids: usize,
     /// Memory for files that were read lately, in bytes.
     pub cache_bytes: usize,
+    /// How long who reads waits for an upstream before what is here is served.
+    pub upstream_secs: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
-        Self { listen, limits: Limits::default() }
+        Self {
+            listen,
+            upstream: None,
+            cache: None,
+            cache_bytes: CACHE_BYTES,
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -78,6 +100,7 @@ impl Default for Limits {
             bundle_bytes: 64 << 30,
             missing_ids: 1_000_000,
             cache_bytes: 64 << 20,
+            upstream_secs: 5,
         }
     }
 }

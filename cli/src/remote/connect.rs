@@ -18,6 +18,7 @@ use snap_remote::{
     },
     store::{RemoteError, RemoteStore},
 };
+use snap_server::upstream::Origin;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
@@ -144,6 +145,15 @@ impl Context {
     pub(crate) fn client(&self, place: &Place) -> Result<Client, CliError> {
         let _entered = self.runtime()?.enter();
         Opener::new(place.clone(), &LimitArgs::default(), self)?.client()
+    }
+
+    /// What `place` is to a server that stands before it.
+    pub(crate) fn origin(&self, place: &Place) -> Result<Origin, CliError> {
+        let location = place.location.clone();
+        let named = (&*place.shown(), location.scheme);
+        let known = (self.remote_env(), &**self.network());
+        let secrets = credentials::find(named, &place.credentials, known)?;
+        Ok(Origin { location, options: place.all_options(self), secrets })
     }
 
     /// Opens the store at `place`. Nothing is asked yet.

@@ -136,6 +136,10 @@ impl Service for Watched {
         self.watch(self.inner.peek(prefix, most))
     }
 
+    fn stores(&self, levels: usize) -> Reply<'_, Vec<String>> {
+        self.watch(self.inner.stores(levels))
+    }
+
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> Reply<'a, ()> {
         self.watch(self.inner.remove_many(keys))
     }

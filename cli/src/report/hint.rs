@@ -56,6 +56,8 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::OpenToAll { .. } => {
             "it knows no tokens yet: listen on 127.0.0.1, and reach it with `ssh -L` or a proxy"
         }
+        CliError::ServeTwice { .. } => "leave one of them out, or the `upstream` in the settings",
+        CliError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",
         CliError::Listen { .. } => "--listen says where; port 0 takes one that is free",
         CliError::NoStore => {
             "`snap commit` makes one here, `snap init` an empty one; --store names another"

@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     base::{id::PackId, kind::ErrorKind},
-    disk::{Renamed, scratch::unique_name},
+    disk::{NewFile, Renamed, scratch::unique_name},
     format::outline::Outline,
     store::{
         Store, StoreError,
@@ -132,11 +132,7 @@ impl Store {
         let tables = outline.tables();
         let (frames, objects) = tables.map_err(|source| StoreError::Format { pack: id, source })?;
         let (layout, disk) = (self.layout(), self.disk());
-        let file = disk.create(&layout.tmp.join(unique_name("stub")))?;
-        file.write_at(0, &outline.head)?;
-        let tail = outline.file_bytes - outline.tail.len() as u64;
-        file.write_at(tail, &outline.tail)?;
-        file.sync()?;
+        let file = self.stub_file(outline)?;
         let path = layout.path(Home::Partial, &id);
         if is_unreadable {
             disk.replace(file.path(), &path)?;
@@ -145,6 +141,44 @@ impl Store {
             file.keep();
         }
         Ok(Some(Sealed { id, frames, objects, file_bytes: outline.file_bytes }))
+    }
+
+    /// A stub that has no name yet.
+    fn stub_file(&self, outline: &Outline) -> Result<NewFile, StoreError> {
+        let file = self.disk().create(&self.layout().tmp.join(unique_name("stub")))?;
+        file.write_at(0, &outline.head)?;
+        let tail = outline.file_bytes - outline.tail.len() as u64;
+        file.write_at(tail, &outline.tail)?;
+        file.sync()?;
+        Ok(file)
+    }
+
+    /// Gives up the frames of a pack that lies elsewhere, too: a stub takes its
+    /// place, durably, and what is read of it is fetched again. Whoever reads it
+    /// now reads on. **Not** checked: that it lies elsewhere.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read, or the stub not be written; the
+    /// pack is then as it was.
+    pub fn shed(&self, id: &PackId) -> Result<(), StoreError> {
+        let (layout, disk) = (self.layout(), self.disk());
+        let outline = self.outline(id)?;
+        disk.create_folders(&layout.partial)?;
+        disk.create_folders(&layout.tmp)?;
+        let file = self.stub_file(&outline)?;
+        disk.replace(file.path(), &layout.path(Home::Partial, id))?;
+        file.keep();
+        disk.sync_folder(&layout.partial)?;
+        self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            catalog.place_pack(*id, layout.path(Home::Partial, id), Home::Partial);
+            if let Some(slot) = catalog.slot(id) {
+                // That of a stub that was there is another file.
+                *lock(&slot.open) = None;
+            }
+            (catalog, ())
+        });
+        Ok(disk.remove(&layout.path(Home::Whole, id))?)
     }
 
     /// Takes frames that are not here from `distant`.

@@ -287,6 +287,12 @@ impl Client {
         self.attempts("list", prefix, 0, || self.service.peek(prefix, most)).await
     }
 
+    /// # Errors
+    /// Those of [`Service::stores`].
+    pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
+        self.attempts("list", "", 0, || self.service.stores(levels)).await
+    }
+
     /// Objects that [`Client::remove_many`] removes in one request.
     pub fn removed_at_once(&self) -> usize {
         self.service.removed_at_once()

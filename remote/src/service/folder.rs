@@ -188,6 +188,22 @@ impl Folder {
         Ok(found)
     }
 
+    fn peek_now(&self, prefix: &str) -> Result<Vec<String>, Problem> {
+        let folder = self.root.join(prefix);
+        let entries = match fs_err::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(PathError::when("list", &folder))?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(PathError::when("list", &folder))?;
+            let Some(key) = self.key(&entry.path()) else { continue };
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            found.push(if is_folder { format!("{key}/") } else { key });
+        }
+        Ok(found)
+    }
+
     /// The key of a file; none for what is not an object.
     fn key(&self, path: &Path) -> Option<String> {
         let key = path.strip_prefix(&self.root).ok()?.to_str()?;
@@ -251,6 +267,18 @@ impl Service for Folder {
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
         self.run(("list", Kind::List), prefix, |folder, prefix| folder.list_now(prefix))
+    }
+
+    fn peek<'a>(
+        &'a self,
+        prefix: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
+        self.run(("list", Kind::List), prefix, move |folder, prefix| {
+            let mut found = folder.peek_now(prefix)?;
+            found.truncate(most);
+            Ok(found)
+        })
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {

@@ -20,7 +20,7 @@ pub mod traffic;
 pub mod transport;
 mod upload;
 
-use std::{fmt::Debug, io, ops::Range, path::Path};
+use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -29,6 +29,9 @@ pub use error::{ServiceError, What};
 pub use stop::Stop;
 pub(crate) use stop::shielded;
 pub use upload::{Progress, Upload};
+
+/// Keys of a folder that are looked at for stores in it.
+const FOLDER_KEYS: usize = 5000;
 
 /// What says whether an object is still what it was: an ETag, a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,6 +189,31 @@ pub trait Service: Debug + Send + Sync + 'static {
         Box::pin(async move {
             let listed = self.list(prefix).await?;
             Ok(listed.into_iter().take(most).map(|object| object.key).collect())
+        })
+    }
+
+    /// Paths of the stores below the root, at most so many folders deep; the
+    /// empty one is the root itself, which then is the only one.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    fn stores(&self, levels: usize) -> BoxFuture<'_, Result<Vec<String>, ServiceError>> {
+        Box::pin(async move {
+            let (mut found, mut waiting) = (Vec::new(), vec![(String::new(), levels)]);
+            while let Some((prefix, levels)) = waiting.pop() {
+                let keys = self.peek(&prefix, FOLDER_KEYS).await?;
+                let inside = keys.iter().filter_map(|key| key.strip_prefix(&prefix));
+                if inside.clone().any(|name| name == keys::CONFIG) {
+                    found.push(prefix.trim_end_matches('/').to_owned());
+                } else if levels > 0 {
+                    let folders = inside.filter_map(|name| Some(name.split_once('/')?.0));
+                    let folders: BTreeSet<&str> = folders.collect();
+                    let below = |folder| (format!("{prefix}{folder}/"), levels - 1);
+                    waiting.extend(folders.into_iter().map(below));
+                }
+            }
+            found.sort_unstable();
+            Ok(found)
         })
     }
 

@@ -70,6 +70,16 @@ struct NamedJson {
 }
 
 #[derive(Deserialize)]
+struct StoresJson {
+    repositories: Vec<StoreJson>,
+}
+
+#[derive(Deserialize)]
+struct StoreJson {
+    name: String,
+}
+
+#[derive(Deserialize)]
 struct FilesJson {
     #[serde(alias = "packs")]
     files: Vec<FileJson>,
@@ -111,6 +121,11 @@ impl SnapServer {
         let separator = if path.is_empty() { "" } else { "/" };
         let request = Request::builder().method(method);
         let request = request.uri(format!("{}{separator}{path}", self.base));
+        self.named(request)
+    }
+
+    /// The same, with who asks.
+    fn named(&self, request: Builder) -> Builder {
         match &self.token {
             Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
             None => request,
@@ -354,6 +369,18 @@ impl Service for SnapServer {
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
         // A server has nothing but repositories.
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn stores(&self, _levels: usize) -> BoxFuture<'_, Result<Vec<String>, ServiceError>> {
+        Box::pin(async {
+            let asked = ("list", "");
+            let all = self.base.rfind('/').map_or(&*self.base, |end| &self.base[..end]);
+            let request = Request::builder().method(Method::GET).uri(all);
+            let answer = self.ask((self.named(request), Bytes::new()), limits::REPLY_BYTES, asked);
+            let StoresJson { repositories } = serde_json::from_slice(&answer.await?.bytes)
+                .map_err(|error| ServiceError::new("list", "", What::Other, error.to_string()))?;
+            Ok(repositories.into_iter().map(|repository| repository.name).collect())
+        })
     }
 
     fn removed_at_once(&self) -> usize {

@@ -105,6 +105,18 @@ impl RemoteStore {
         Ok(Publication { files })
     }
 
+    /// Makes packs count that have been sent, of which `store` has the outlines.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; they count all together then, or none does.
+    pub async fn publish(&self, store: &Store, packs: &[PackId]) -> Result<(), RemoteError> {
+        let told = packs.iter().map(|id| (store, *id)).collect();
+        self.write_publication(self.publication(told)?).await?;
+        // What cannot be removed is there for the next one.
+        let _ = self.remove_superfluous().await;
+        Ok(())
+    }
+
     /// Writes them; from then on their packs count.
     ///
     /// # Errors

@@ -66,13 +66,15 @@ impl Index {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names and lengths of files that tell of all packs there are, and of no
-    /// other.
-    pub(super) fn current(&self, store: &Store) -> Result<Vec<Listed>, Problem> {
+    /// Names and lengths of files that tell of all packs that can be had here,
+    /// and of no other.
+    pub(super) fn current(
+        &self,
+        store: &Store,
+        has: &dyn Fn(&PackId) -> bool,
+    ) -> Result<Vec<Listed>, Problem> {
         let mut files = self.files();
-        // What lies elsewhere in part is not to be had here.
-        let whole = |id: &PackId| !store.is_partial(id);
-        let there: BTreeSet<PackId> = store.packs().into_iter().filter(whole).collect();
+        let there: BTreeSet<PackId> = store.packs().into_iter().filter(|id| has(id)).collect();
         let gone: Vec<String> = files
             .iter()
             .filter(|(_, (_, packs))| !packs.is_subset(&there))

@@ -1,5 +1,5 @@
 //! One repository: a store here, what is on its way into it, and the index that
-//! clients read of it.
+//! clients read of it. Where it has an upstream the store here stands for that.
 //!
 //! Everything here may block; it is called by threads that may.
 
@@ -10,7 +10,7 @@ mod staged;
 
 use std::{
     fs::File,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -41,6 +41,11 @@ use crate::{
     body::Pieces,
     cache::Cache,
     problem::{Code, Problem},
+    upstream::{
+        Upstream,
+        behind::{Behind, Freshness},
+        cache,
+    },
 };
 
 /// What names of parts of a group of outlines end with, and its own.
@@ -58,11 +63,12 @@ static OPENED: AtomicU64 = AtomicU64::new(0);
 pub struct Repository {
     name: String,
     number: u64,
-    repo: Repo,
+    repo: Arc<Repo>,
     index: Index,
     staged: Staged,
     /// How bundles of commits are laid out that were asked for lately.
     bundles: Cache<CommitId, Arc<Layout>>,
+    behind: Option<Behind>,
 }
 
 /// Something that is listed: its name and its length.
@@ -93,11 +99,38 @@ impl Repository {
     /// [`RepoError`] when it cannot be opened.
     pub fn open(name: &str, dir: &Path) -> Result<Self, RepoError> {
         let repo = Repo::open(dir, Disk::default(), &Silent)?;
+        Ok(Self::of(name, Arc::new(repo), None))
+    }
+
+    /// Opens the store of that name that lies upstream.
+    ///
+    /// # Errors
+    /// [`Code::NoRepository`], and [`Code::Unavailable`] when upstream does not
+    /// answer and nothing of it is here.
+    pub fn open_behind(name: &str, upstream: &Arc<Upstream>) -> Result<Self, Problem> {
+        let behind = Behind::open(upstream, name)?;
+        Ok(Self::of(name, Arc::clone(behind.repo()), Some(behind)))
+    }
+
+    fn of(name: &str, repo: Arc<Repo>, behind: Option<Behind>) -> Self {
         let index = Index::open(repo.store());
         let staged = Staged::new(repo.store());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let bundles = Cache::new(LAYOUTS_BYTES);
-        Ok(Self { name: name.to_owned(), number, repo, index, staged, bundles })
+        Self { name: name.to_owned(), number, repo, index, staged, bundles, behind }
+    }
+
+    /// Learns how it stands upstream, where it has one; what is not known
+    /// because that is away stays as it was.
+    pub fn catch_up(&self, freshness: Freshness) {
+        if let Some(behind) = &self.behind {
+            behind.catch_up(freshness);
+        }
+    }
+
+    /// Whether a pack can be had here: it is whole, or can be completed.
+    fn has(&self, id: &PackId) -> bool {
+        self.behind.is_some() || !self.repo.store().is_partial(id)
     }
 
     /// Makes a store in `dir` with the settings that a client sent.
@@ -139,6 +172,7 @@ impl Repository {
     /// # Errors
     /// [`Code::Damaged`] when `HEAD` is.
     pub fn default_branch(&self) -> Result<RefName, Problem> {
+        self.catch_up(Freshness::Now);
         let refs = self.repo.refs();
         match refs.head()? {
             Head::Branch(name) => Ok(name),
@@ -154,6 +188,11 @@ impl Repository {
     /// # Errors
     /// [`Code::Damaged`] when one is.
     pub fn refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
+        self.catch_up(Freshness::Now);
+        self.known_refs()
+    }
+
+    fn known_refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
         let mut all = self.repo.refs().list(RefKind::Branch)?;
         all.extend(self.repo.refs().list(RefKind::Tag)?);
         Ok(all)
@@ -164,6 +203,7 @@ impl Repository {
     /// # Errors
     /// [`Code::Damaged`] when it is.
     pub fn standing(&self, name: &RefName) -> Result<Option<CommitId>, Problem> {
+        self.catch_up(Freshness::Now);
         Ok(self.repo.refs().read(name)?)
     }
 
@@ -180,6 +220,13 @@ impl Repository {
         new: Option<CommitId>,
         who: &str,
     ) -> Result<(), Problem> {
+        let expected = match expected {
+            Expected::Absent => None,
+            Expected::At(id) => Some(id),
+        };
+        if let Some(behind) = &self.behind {
+            return behind.swap(name, (expected, new), who);
+        }
         if let Some(new) = &new {
             self.refresh()?;
             let store = self.repo.store();
@@ -187,10 +234,6 @@ impl Repository {
                 Problem::new(Code::Rejected, format!("there is no commit {new} here"))
             })?;
         }
-        let expected = match expected {
-            Expected::Absent => None,
-            Expected::At(id) => Some(id),
-        };
         let change = Change { time: Time::now(), who, reason: "push" };
         match self.repo.refs().update(name, expected, new, &change) {
             Err(
@@ -211,7 +254,7 @@ impl Repository {
         self.refresh()?;
         let store = self.repo.store();
         let mut packs = self.staged.list()?;
-        for id in store.packs().into_iter().filter(|id| !store.is_partial(id)) {
+        for id in store.packs().into_iter().filter(|id| self.has(id)) {
             let path = store.pack_path(&id);
             // Merged into another one just now.
             let Ok(meta) = fs_err::metadata(&path) else { continue };
@@ -228,8 +271,17 @@ impl Repository {
     /// [`Code::NotFound`].
     pub fn pack(&self, id: &PackId) -> Result<(File, u64), Problem> {
         let open = || fs_err::File::open(self.repo.store().pack_path(id));
+        if !self.repo.store().packs().contains(id) {
+            self.catch_up(Freshness::Now);
+            self.refresh()?;
+        }
+        if let Some(behind) = &self.behind
+            && self.repo.store().is_partial(id)
+        {
+            behind.fetch(id)?;
+        }
         let file = match open() {
-            Err(_) if !self.repo.store().packs().contains(id) => {
+            Err(_) => {
                 self.refresh()?;
                 open()
             }
@@ -238,6 +290,9 @@ impl Repository {
         let file = file.ok().filter(|_| !self.repo.store().is_partial(id));
         let file = file.ok_or_else(|| Problem::not_found(format_args!("pack {id}")))?;
         let bytes = file.metadata().map_err(PathError::when("stat", file.path()))?.len();
+        if self.behind.is_some() {
+            cache::touch(file.file());
+        }
         Ok((file.into_parts().0, bytes))
     }
 
@@ -251,7 +306,11 @@ impl Repository {
         if self.repo.store().packs().contains(&id) {
             return Ok(Sent::Known);
         }
-        self.staged.receive(id, pieces)
+        let sent = self.staged.receive(id, pieces)?;
+        if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(&id)) {
+            behind.send(&id, &path)?;
+        }
+        Ok(sent)
     }
 
     /// The index that clients read: names and lengths of its files.
@@ -259,8 +318,9 @@ impl Repository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn index(&self) -> Result<Vec<Listed>, Problem> {
+        self.catch_up(Freshness::Now);
         self.refresh()?;
-        self.index.current(self.repo.store())
+        self.index.current(self.repo.store(), &|id| self.has(id))
     }
 
     /// A file of the index.
@@ -309,23 +369,53 @@ impl Repository {
     fn take_in(&self, outlines: &[Outline]) -> Result<Sent, Problem> {
         let _one_at_a_time = self.staged.publishing();
         self.refresh()?;
+        if let Some(behind) = &self.behind {
+            behind.look()?;
+        }
         let store = self.repo.store();
         let mut new = Vec::new();
         for outline in outlines {
             if store.packs().contains(&outline.id) {
                 continue;
             }
-            let path = self.staged.pack(&outline.id).ok_or_else(|| {
+            let path = self.sent(&outline.id)?.ok_or_else(|| {
                 Problem::new(Code::Rejected, format!("pack {} was not sent", outline.id))
             })?;
             new.push((outline.id, path));
         }
-        if new.is_empty() {
-            return Ok(Sent::Known);
+        if !new.is_empty() {
+            self.accept(&new)?;
         }
-        let tips: Vec<CommitId> = self.refs()?.into_iter().map(|(_, id)| id).collect();
-        accept::run(store, &new, &tips, &Silent)?;
-        new.iter().for_each(|(id, _)| self.staged.forget(id));
-        Ok(Sent::New)
+        if let Some(behind) = &self.behind {
+            behind.publish()?;
+        }
+        Ok(if new.is_empty() { Sent::Known } else { Sent::New })
+    }
+
+    /// A pack that waits to count: here, or upstream, to where it came through
+    /// another server.
+    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Problem> {
+        let found = self.staged.pack(id);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let Some(behind) = &self.behind else { return Ok(None) };
+        let Some(pieces) = behind.sent_by_others(id)? else { return Ok(None) };
+        self.staged.receive(*id, pieces)?;
+        Ok(self.staged.pack(id))
+    }
+
+    fn accept(&self, new: &[(PackId, PathBuf)]) -> Result<(), Problem> {
+        let tips: Vec<CommitId> = self.known_refs()?.into_iter().map(|(_, id)| id).collect();
+        let ids: Vec<PackId> = new.iter().map(|(id, _)| *id).collect();
+        if let Some(behind) = &self.behind {
+            behind.remember_pending(&ids)?;
+        }
+        accept::run(self.repo.store(), new, &tips, &Silent)?;
+        ids.iter().for_each(|id| self.staged.forget(id));
+        if let Some(behind) = &self.behind {
+            behind.grew(&ids);
+        }
+        Ok(())
     }
 }

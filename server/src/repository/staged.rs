@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, observe::Silent},
     disk::{Disk, scratch::unique_name},
@@ -16,10 +17,7 @@ use snap_core::{
 };
 
 use super::{Listed, Sent};
-use crate::{
-    body::Pieces,
-    problem::{Code, Problem},
-};
+use crate::problem::{Code, Problem};
 
 /// Folder in `tmp/` of a store.
 const FOLDER: &str = "staged";
@@ -68,7 +66,11 @@ impl Staged {
         let _ = fs_err::remove_file(self.dir.join(id.to_string()));
     }
 
-    pub(super) fn receive(&self, id: PackId, pieces: Pieces) -> Result<Sent, Problem> {
+    pub(super) fn receive(
+        &self,
+        id: PackId,
+        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+    ) -> Result<Sent, Problem> {
         if self.pack(&id).is_some() {
             return Ok(Sent::Known);
         }

@@ -4,9 +4,9 @@ use axum::{
     Json,
     body::Body,
     extract::{Path, State},
-    response::IntoResponse,
+    response::{IntoResponse, Response},
 };
-use http::{StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::base::limits;
 
@@ -14,6 +14,7 @@ use super::{PROTOCOL, Server};
 use crate::{
     body::{blocking, whole},
     problem::{Code, Problem},
+    upstream::contact::Away,
 };
 
 #[derive(Serialize)]
@@ -22,6 +23,24 @@ pub(super) struct ServerJson {
     version: &'static str,
     protocol: u32,
     limits: LimitsJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<UpstreamJson>,
+}
+
+#[derive(Serialize)]
+struct UpstreamJson {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_secs: Option<u64>,
+}
+
+impl UpstreamJson {
+    fn new(away: Option<Away>) -> Self {
+        match away {
+            None => Self { state: "there", age_secs: None },
+            Some(Away { age_secs }) => Self { state: "away", age_secs },
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -35,7 +54,8 @@ pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
     let chosen = &server.settings().limits;
     let limits = LimitsJson { pack_bytes: chosen.upload_bytes, missing_ids: chosen.missing_ids };
     let version = env!("CARGO_PKG_VERSION");
-    Json(ServerJson { server: "snap", version, protocol: PROTOCOL, limits })
+    let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().away()));
+    Json(ServerJson { server: "snap", version, protocol: PROTOCOL, limits, upstream })
 }
 
 #[derive(Serialize)]
@@ -77,6 +97,19 @@ pub(super) async fn create(
         .map_err(|_| Problem::new(Code::Invalid, "the settings are not UTF-8"))?;
     blocking(move || server.hub().create(&repo, &config)).await?;
     Ok(StatusCode::CREATED)
+}
+
+/// Tells with each answer when it was given without the upstream, and how long
+/// ago that last answered.
+pub(super) async fn tell_away(State(server): State<Server>, mut response: Response) -> Response {
+    let away = server.hub().upstream().and_then(|upstream| upstream.contact().away());
+    if let Some(Away { age_secs }) = away {
+        let age = age_secs.map(|age| format!("; age={age}")).unwrap_or_default();
+        if let Ok(value) = HeaderValue::from_str(&format!("away{age}")) {
+            response.headers_mut().insert("snap-upstream", value);
+        }
+    }
+    response
 }
 
 /// `GET /health`: it answers.

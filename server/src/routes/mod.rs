@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    middleware::map_response_with_state,
     routing::{get, post, put},
 };
 
@@ -112,6 +113,7 @@ pub fn router(server: Server) -> Router {
         .route("/health", get(info::health))
         .fallback(async || Problem::new(Code::NoRoute, ""))
         .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
+        .layer(map_response_with_state(server.clone(), info::tell_away))
         .with_state(server)
 }
 

@@ -1,0 +1,221 @@
+//! The folder of what is kept of an upstream, and how long it may become.
+//!
+//! ```text
+//! ABOVE/HASH OF THE LOCATION/
+//!   lock                     held by the server that uses it; another one takes HASH.1, and so on
+//!   form                     what lies upstream, as was last seen
+//!   NAME/store, NAME/mirror  of each repository, `/` being `%2F`
+//! ```
+//!
+//! When packs take more than they may, those go that nobody has asked for the
+//! longest: stubs take their place.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use snap_core::{
+    base::{id::PackId, io::PathError},
+    disk::Disk,
+    repo::{Repo, config},
+};
+
+use super::Form;
+
+/// Servers of one upstream that share a folder of caches.
+const SHARES: usize = 64;
+
+/// So much of what it may hold is left when it was full, in tenths.
+const LEFT: u64 = 9;
+
+/// What came in part and was written to since stays.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Stubs with no more than that stay.
+const STUB_BYTES: u64 = 64 << 10;
+
+/// Digits of a hash that name a folder.
+const DIGITS: usize = 32;
+
+/// Folder of packs in `cache/` of a store that are not upstream yet.
+pub(super) const PENDING: &str = "pending";
+
+/// The folder.
+#[derive(Debug)]
+pub struct Cache {
+    root: PathBuf,
+    most_bytes: u64,
+    used_bytes: AtomicU64,
+    open: Mutex<HashMap<PathBuf, Weak<Repo>>>,
+    trimming: Mutex<()>,
+    _lock: File,
+}
+
+/// A pack that takes room.
+struct Pack {
+    used: SystemTime,
+    bytes: u64,
+    path: PathBuf,
+    id: PackId,
+    store: PathBuf,
+}
+
+impl Cache {
+    /// The folder in `above` for the upstream that `key` stands for, with packs
+    /// of about `most_bytes`.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be made or used.
+    pub fn open(above: &Path, key: &str, most_bytes: u64) -> Result<Self, PathError> {
+        let hash = &blake3::hash(key.as_bytes()).to_hex()[..DIGITS];
+        let mut full = None;
+        for number in 0..SHARES {
+            let root = match number {
+                0 => above.join(hash),
+                _ => above.join(format!("{hash}.{number}")),
+            };
+            Disk::default().create_folders(&root)?;
+            let path = root.join("lock");
+            let lock = File::options().create(true).truncate(false).write(true).open(&path);
+            let lock = lock.map_err(PathError::when("create", &path))?;
+            match lock.try_lock() {
+                Ok(()) => {
+                    let cache = Self {
+                        root,
+                        most_bytes,
+                        used_bytes: AtomicU64::new(0),
+                        open: Mutex::default(),
+                        trimming: Mutex::default(),
+                        _lock: lock,
+                    };
+                    cache.trim();
+                    return Ok(cache);
+                }
+                Err(_) => full = Some(path),
+            }
+        }
+        let path = full.unwrap_or_else(|| above.to_owned());
+        Err(PathError::when("lock", &path)(io::Error::from(io::ErrorKind::WouldBlock)))
+    }
+
+    /// Folder of a repository.
+    pub(super) fn of(&self, name: &str) -> PathBuf {
+        self.root.join(name.replace('/', "%2F"))
+    }
+
+    /// Names of the repositories that are known here.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .folders()
+            .into_iter()
+            .filter(|folder| folder.join("store").join(config::FILE).is_file())
+            .filter_map(|folder| Some(folder.file_name()?.to_str()?.replace("%2F", "/")))
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        let entries = fs_err::read_dir(&self.root).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    }
+
+    /// What lay upstream when it was last seen.
+    pub(super) fn form(&self) -> Option<Form> {
+        match fs_err::read_to_string(self.root.join("form")).ok()?.as_str() {
+            "store" => Some(Form::Store),
+            "folder" => Some(Form::Folder),
+            _ => None,
+        }
+    }
+
+    /// Remembers that. Where that fails it is asked again.
+    pub(super) fn remember_form(&self, form: Form) {
+        let text = match form {
+            Form::Store => "store",
+            Form::Folder => "folder",
+        };
+        let _ = fs_err::write(self.root.join("form"), text);
+    }
+
+    /// A store in it is open from now on.
+    pub(super) fn opened(&self, repo: Weak<Repo>, store: PathBuf) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(store, repo);
+    }
+
+    /// So many bytes have come.
+    pub(super) fn grew(&self, bytes: u64) {
+        let used = self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if used > self.most_bytes {
+            self.trim();
+        }
+    }
+
+    /// Makes room. What fails is tried again the next time.
+    fn trim(&self) {
+        let Ok(_one) = self.trimming.try_lock() else { return };
+        let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
+        let mut used: u64 = packs.iter().map(|pack| pack.bytes).sum();
+        if used > self.most_bytes {
+            packs.sort_unstable_by_key(|pack| pack.used);
+            for pack in &packs {
+                if used <= self.most_bytes / 10 * LEFT {
+                    break;
+                }
+                if self.shed(pack) {
+                    used -= pack.bytes;
+                }
+            }
+        }
+        self.used_bytes.store(used, Ordering::Relaxed);
+    }
+
+    fn shed(&self, pack: &Pack) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let repo = open.get(&pack.store).and_then(Weak::upgrade);
+        drop(open);
+        match repo {
+            Some(repo) => repo.store().shed(&pack.id).is_ok(),
+            // Whoever opens the store makes stubs of what is missing.
+            None => fs_err::remove_file(&pack.path).is_ok(),
+        }
+    }
+}
+
+/// Packs of a repository that may go.
+fn packs(folder: &Path) -> Vec<Pack> {
+    let store = folder.join("store");
+    let mut found = Vec::new();
+    for (home, is_whole) in [("objects", true), ("partial", false)] {
+        for entry in fs_err::read_dir(store.join(home)).into_iter().flatten().flatten() {
+            let id = entry.file_name().to_str().and_then(|name| name.parse::<PackId>().ok());
+            let (Some(id), Ok(meta)) = (id, entry.metadata()) else { continue };
+            let Ok(used) = meta.modified() else { continue };
+            let is_pending = store.join("cache").join(PENDING).join(id.to_string()).exists();
+            let is_fresh = used.elapsed().is_ok_and(|age| age < FRESH);
+            let bytes = meta.blocks() * 512;
+            // Of most stubs nothing would be gained.
+            let is_worth_it = is_whole || (bytes > STUB_BYTES && 4 * bytes > meta.len());
+            if is_pending || !is_worth_it || (!is_whole && is_fresh) {
+                continue;
+            }
+            found.push(Pack { used, bytes, path: entry.path(), id, store: store.clone() });
+        }
+    }
+    found
+}
+
+/// Takes note that a pack was used.
+pub(crate) fn touch(file: &File) {
+    // Where that cannot be written it goes a little too soon.
+    let _ = file.set_modified(SystemTime::now());
+}

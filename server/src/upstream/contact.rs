@@ -1,0 +1,126 @@
+//! Whether the upstream answers. When it does not, nobody waits for it again
+//! before a moment has passed.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use snap_core::base::kind::ErrorKind;
+use snap_remote::{service::What, store::RemoteError};
+
+use crate::problem::{Code, Problem};
+
+/// It is not asked again before.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether the upstream answers.
+#[derive(Debug, Default)]
+pub struct Contact {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When it last did.
+    reached: Option<Instant>,
+    /// When it last did not, if that was later.
+    failed: Option<Instant>,
+}
+
+/// The upstream does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// How long ago it last did, as far as this server knows.
+    pub age_secs: Option<u64>,
+}
+
+impl Contact {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It answered.
+    pub fn reached(&self) {
+        let mut state = self.state();
+        state.reached = Some(Instant::now());
+        if state.failed.take().is_some() {
+            tracing::warn!("the upstream is back");
+        }
+    }
+
+    /// It did not do what was asked. What is to be told of that.
+    pub fn failed(&self, error: &RemoteError) -> Problem {
+        if error.kind() == ErrorKind::Unavailable && !is_full(error) {
+            self.gone(&error.to_string());
+        } else {
+            self.reached();
+        }
+        problem(error)
+    }
+
+    /// It took too long.
+    pub fn timed_out(&self) -> Problem {
+        self.gone("no answer in time");
+        away()
+    }
+
+    fn gone(&self, why: &str) {
+        if self.state().failed.replace(Instant::now()).is_none() {
+            tracing::warn!(why, "the upstream is away: what is here is served");
+        }
+    }
+
+    /// Whether it has just failed, so that it need not be asked.
+    pub fn is_given_up(&self) -> bool {
+        self.state().failed.is_some_and(|failed| failed.elapsed() < PAUSE)
+    }
+
+    /// Whether it is away, as far as anybody knows.
+    pub fn away(&self) -> Option<Away> {
+        let state = self.state();
+        state.failed?;
+        Some(Away { age_secs: state.reached.map(|reached| reached.elapsed().as_secs()) })
+    }
+}
+
+/// What is told when it is away.
+pub fn away() -> Problem {
+    Problem::new(Code::Unavailable, "the upstream is away")
+}
+
+fn is_full(error: &RemoteError) -> bool {
+    matches!(error, RemoteError::Service(error) if error.what == What::Full)
+}
+
+/// What is told of an error there; the rest is logged.
+pub fn problem(error: &RemoteError) -> Problem {
+    let refused = |code, why: &str| Problem::new(code, why);
+    let told = match error.kind() {
+        _ if is_full(error) => refused(Code::Full, "no room is left upstream"),
+        ErrorKind::NotFound => return refused(Code::NotFound, "it is not there upstream"),
+        ErrorKind::Damaged => refused(Code::Damaged, "the store upstream is damaged"),
+        ErrorKind::Denied => refused(Code::Unavailable, "the upstream does not let this server in"),
+        _ => away(),
+    };
+    tracing::warn!(error = error as &dyn std::error::Error, "upstream");
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_away_until_it_answers() {
+        let contact = Contact::default();
+        assert_eq!(contact.away(), None);
+        contact.timed_out();
+        assert_eq!(contact.away(), Some(Away { age_secs: None }));
+        assert!(contact.is_given_up());
+        contact.reached();
+        assert_eq!((contact.away(), contact.is_given_up()), (None, false));
+        contact.timed_out();
+        assert_eq!(contact.away(), Some(Away { age_secs: Some(0) }));
+    }
+}
