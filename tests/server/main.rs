@@ -14,3 +14,4 @@ mod place;
 mod protocol;
 mod refused;
 mod showcase;
+mod upstream;

@@ -92,8 +92,11 @@ impl Serving {
     }
 
     fn at(path: &Path, settings: Settings) -> Self {
+        Self::of_hub(Hub::open(path).unwrap(), settings)
+    }
+
+    pub(crate) fn of_hub(hub: Hub, settings: Settings) -> Self {
         let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..settings };
-        let hub = Hub::open(path).unwrap();
         let listening = Listening::new(Server::new(hub, settings)).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
         let stop = listening.stop();

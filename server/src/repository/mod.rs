@@ -411,7 +411,12 @@ impl Repository {
         if let Some(behind) = &self.behind {
             behind.remember_pending(&ids)?;
         }
-        accept::run(self.repo.store(), new, &tips, &Silent)?;
+        if let Err(error) = accept::run(self.repo.store(), new, &tips, &Silent) {
+            if let Some(behind) = &self.behind {
+                behind.forget_pending(&ids);
+            }
+            return Err(error.into());
+        }
         ids.iter().for_each(|id| self.staged.forget(id));
         if let Some(behind) = &self.behind {
             behind.grew(&ids);

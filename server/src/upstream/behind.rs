@@ -296,9 +296,15 @@ impl Behind {
         disk.create_folders(&marks)?;
         for id in packs {
             let path = marks.join(id.to_string());
-            disk.create(&path)?.keep();
+            // It may be there of an earlier try.
+            fs_err::write(&path, "").map_err(PathError::when("write", &path))?;
         }
         Ok(disk.sync_folder(&marks)?)
+    }
+
+    /// They did not become part of it.
+    pub fn forget_pending(&self, packs: &[PackId]) {
+        packs.iter().for_each(|id| drop(fs_err::remove_file(self.mark(id))));
     }
 
     /// Tells upstream of all packs that are here and of which it does not know:

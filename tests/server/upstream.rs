@@ -1,0 +1,392 @@
+//! Servers before a bucket, and before another server.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use reqwest::{RequestBuilder, StatusCode};
+use snap_core::{
+    base::id::{CommitId, PackId},
+    repo::Config,
+};
+use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_remote::service::open::Secrets;
+use snap_server::{
+    hub::Hub,
+    settings::Settings,
+    upstream::{Origin, Upstream, cache::Cache},
+};
+use tokio::runtime::Handle;
+
+use crate::place::{Place, Serving, json, refused};
+
+/// A bucket behind a proxy, and folders for caches.
+struct Bucket {
+    server: S3Server,
+    proxy: Proxy,
+    folder: tempfile::TempDir,
+}
+
+impl Bucket {
+    fn new() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let server = S3Server::start(S3Options::default());
+        let proxy = Proxy::start(&server.endpoint());
+        Self { server, proxy, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A server before it, whose cache is called so.
+    fn replica(&self, cache: &str) -> Serving {
+        self.bounded(cache, 1 << 30)
+    }
+
+    fn bounded(&self, cache: &str, cache_bytes: u64) -> Serving {
+        let options = [("endpoint", self.proxy.endpoint()), ("region", "us-east-1".to_owned())];
+        let origin = Origin {
+            location: "s3://bucket/all".parse().unwrap(),
+            options: options.map(|(name, value)| (name.to_owned(), value)).into(),
+            secrets: Secrets {
+                name: Some(self.server.access_key().to_owned()),
+                secret: Some(self.server.secret_key().to_owned()),
+                session: None,
+            },
+        };
+        before(origin, self.folder.path().join(cache), cache_bytes)
+    }
+
+    /// Nobody answers.
+    fn go_away(&self) {
+        self.proxy.add(Rule::new(Fault::Reset));
+    }
+
+    async fn come_back(&self) {
+        self.proxy.clear_rules();
+        // Nobody asks before.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+}
+
+fn before(origin: Origin, cache: std::path::PathBuf, cache_bytes: u64) -> Serving {
+    let cache = Cache::open(&cache, &origin.key(), cache_bytes).unwrap();
+    let patience = Duration::from_secs(5);
+    let upstream = Upstream::new(origin, cache, patience, Handle::current()).unwrap();
+    Serving::of_hub(Hub::behind(upstream), Settings::default())
+}
+
+/// A relay before a server.
+fn relay(of: &Serving, cache: &std::path::Path) -> Serving {
+    let origin = Origin {
+        location: of.base.split("/v1").next().unwrap().parse().unwrap(),
+        options: BTreeMap::new(),
+        secrets: Secrets::default(),
+    };
+    before(origin, cache.to_owned(), 1 << 30)
+}
+
+fn creation(serving: &Serving) -> RequestBuilder {
+    serving.client.put(&serving.base).body(Config::default().to_text())
+}
+
+async fn create(serving: &Serving) {
+    let made = creation(serving).send().await.unwrap();
+    assert_eq!(made.status(), StatusCode::CREATED);
+}
+
+fn set(serving: &Serving, branch: &str, from: Option<CommitId>, to: CommitId) -> RequestBuilder {
+    let path = format!("refs/heads/{branch}");
+    let put = serving.put(&path, format!("{{\"commit\": \"{to}\"}}"));
+    match from {
+        Some(from) => put.header("if-match", format!("\"{from}\"")),
+        None => put.header("if-none-match", "*"),
+    }
+}
+
+async fn stands(serving: &Serving, branch: &str) -> Option<CommitId> {
+    let response = serving.get(&format!("refs/heads/{branch}")).send().await.unwrap();
+    let tag = response.headers().get("etag")?.to_str().unwrap();
+    Some(tag.trim_matches('"').parse().unwrap())
+}
+
+async fn pack(serving: &Serving, id: &PackId) -> Vec<u8> {
+    let response = serving.get(&format!("packs/{id}")).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.bytes().await.unwrap().to_vec()
+}
+
+/// Sends what a place has and nobody was told of, and moves `main` there.
+async fn push(serving: &Serving, from: &Place, before: Option<CommitId>, to: CommitId) {
+    let mut new = Vec::new();
+    for id in from.repo.store().packs() {
+        let counts = serving.client.head(format!("{}/packs/{id}", serving.base)).send().await;
+        if !counts.unwrap().status().is_success() {
+            new.push(id);
+        }
+    }
+    let sent = serving.send(from, &new).await;
+    assert!(sent.status().is_success(), "{}", sent.status());
+    let moved = set(serving, "main", before, to).send().await.unwrap();
+    assert!(moved.status().is_success(), "{}", moved.text().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_step_of_a_push_may_go_through_another_replica() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let first = place.change("a", "first");
+    let (one, two) = (bucket.replica("one"), bucket.replica("two"));
+    refused(one.get("refs"), 404, "no-repository").await;
+    create(&one).await;
+    refused(creation(&two), 412, "conflict").await;
+    let id = place.repo.store().packs()[0];
+    let sent = one.put(&format!("packs/{id}"), place.pack_bytes(&id)).send().await.unwrap();
+    assert_eq!(sent.status(), StatusCode::CREATED);
+    // Until it is told of nobody knows it.
+    refused(two.get(&format!("packs/{id}")), 404, "not-found").await;
+    refused(set(&two, "main", None, first), 422, "rejected").await;
+    let (name, outlines) = place.outlines(&[id]);
+    let told = two.put(&format!("index/{name}"), outlines).send().await.unwrap();
+    assert_eq!(told.status(), StatusCode::CREATED);
+    let moved = set(&one, "main", None, first).send().await.unwrap();
+    assert_eq!(moved.status(), StatusCode::CREATED);
+    for serving in [&one, &two, &bucket.replica("three")] {
+        assert_eq!(stands(serving, "main").await, Some(first));
+        assert_eq!(pack(serving, &id).await, place.pack_bytes(&id));
+        let index = json(serving.get("index"), StatusCode::OK).await;
+        assert_eq!(index["files"].as_array().unwrap().len(), 1);
+        refused(set(serving, "main", None, first), 412, "conflict").await;
+    }
+    let gone = two.client.delete(format!("{}/refs/heads/main", two.base));
+    let gone = gone.header("if-match", format!("\"{first}\"")).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    assert_eq!(stands(&one, "main").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_complete_counts_nowhere() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    place.change("a", "first");
+    let before = place.repo.store().packs();
+    let second = place.change("b", "second");
+    let new: Vec<PackId> =
+        place.repo.store().packs().into_iter().filter(|id| !before.contains(id)).collect();
+    let one = bucket.replica("one");
+    create(&one).await;
+    // It refers to what is in the pack before.
+    assert_eq!(one.send(&place, &new).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    refused(set(&one, "main", None, second), 422, "rejected").await;
+    assert!(!bucket.server.keys().iter().any(|key| key.contains("/index/")));
+    push(&one, &place, None, second).await;
+    assert_eq!(stands(&bucket.replica("two"), "main").await, Some(second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
+    const PUSHERS: usize = 6;
+    const PUSHES: usize = 4;
+    let bucket = Bucket::new();
+    let replicas = Arc::new([bucket.replica("one"), bucket.replica("two")]);
+    create(&replicas[0]).await;
+    bucket.proxy.add(Rule::new(Fault::Reset).chance(0.03, 1));
+    bucket.proxy.add(Rule::new(Fault::LoseReply).chance(0.03, 2));
+    bucket.proxy.add(Rule::new(Fault::status(503)).chance(0.03, 3));
+    let pushers = (0..PUSHERS).map(|number| {
+        let replicas = Arc::clone(&replicas);
+        tokio::spawn(async move {
+            let place = Place::new();
+            let (mut own, mut moves) = (None, Vec::new());
+            for push in 0..PUSHES {
+                let commit = place.change("a", format!("{number} {push}"));
+                let serving = |step: usize| &replicas[(number + push + step) % 2];
+                while !serving(0)
+                    .send(&place, &place.repo.store().packs())
+                    .await
+                    .status()
+                    .is_success()
+                {}
+                let branch = format!("branch{number}");
+                while stands(serving(1), &branch).await != Some(commit) {
+                    let _ = set(serving(0), &branch, own, commit).send().await.unwrap();
+                }
+                own = Some(commit);
+                loop {
+                    let before = stands(serving(1), "main").await;
+                    if before == Some(commit) {
+                        break;
+                    }
+                    let moved = set(serving(0), "main", before, commit).send().await.unwrap();
+                    match moved.status().as_u16() {
+                        200 | 201 => {
+                            moves.push((before, commit));
+                            break;
+                        }
+                        412 | 503 => {}
+                        other => panic!("{other}"),
+                    }
+                }
+            }
+            (own.unwrap(), moves)
+        })
+    });
+    let done: Vec<_> = join_all(pushers).await.into_iter().map(Result::unwrap).collect();
+    bucket.come_back().await;
+    let moves: Vec<_> = done.iter().flat_map(|(_, moves)| moves).collect();
+    // No two moved from the same place: the other would be lost.
+    for (number, (from, _)) in moves.iter().enumerate() {
+        assert!(!moves[..number].iter().any(|(other, _)| other == from), "twice from {from:?}");
+    }
+    let fresh = bucket.replica("three");
+    for serving in [&replicas[0], &replicas[1], &fresh] {
+        for (number, (own, _)) in done.iter().enumerate() {
+            assert_eq!(stands(serving, &format!("branch{number}")).await, Some(*own));
+        }
+    }
+    // Whatever a ref says is there, with all it refers to.
+    let refs = json(fresh.get("refs"), StatusCode::OK).await;
+    for one in refs["refs"].as_array().unwrap() {
+        let object = fresh.get(&format!("objects/{}", one["commit"].as_str().unwrap()));
+        assert_eq!(object.send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(refs["refs"].as_array().unwrap().len(), PUSHERS + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let first = place.change("a", "first");
+    let one = bucket.replica("one");
+    create(&one).await;
+    push(&one, &place, None, first).await;
+    let id = place.repo.store().packs()[0];
+    let there = one.get("refs").send().await.unwrap();
+    assert!(!there.headers().contains_key("snap-upstream"));
+
+    bucket.go_away();
+    // One that starts now, on what another one kept.
+    drop(one);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let keys = bucket.server.dump();
+    let one = bucket.replica("one");
+    assert_eq!(stands(&one, "main").await, Some(first));
+    let read = one.get(&format!("packs/{id}")).send().await.unwrap();
+    let told = read.headers()["snap-upstream"].to_str().unwrap().to_owned();
+    assert!(told.starts_with("away"), "{told}");
+    assert_eq!(read.bytes().await.unwrap(), place.pack_bytes(&id));
+    let known = json(one.client.get(one.base.replace("/repos/default", "")), StatusCode::OK).await;
+    assert_eq!(known["upstream"]["state"], "away");
+    let second = place.change("b", "second");
+    let new = place.repo.store().packs().into_iter().find(|other| *other != id).unwrap();
+    let bytes = place.pack_bytes(&new);
+    refused(one.put(&format!("packs/{new}"), bytes), 503, "unavailable").await;
+    let (name, outlines) = place.outlines(&[new]);
+    refused(one.put(&format!("index/{name}"), outlines), 503, "unavailable").await;
+    refused(set(&one, "main", Some(first), second), 503, "unavailable").await;
+    assert_eq!(stands(&one, "main").await, Some(first));
+    assert_eq!(bucket.server.dump(), keys, "nothing is left half-done");
+
+    bucket.come_back().await;
+    push(&one, &place, Some(first), second).await;
+    let read = one.get("refs").send().await.unwrap();
+    assert!(!read.headers().contains_key("snap-upstream"));
+    assert_eq!(stands(&bucket.replica("two"), "main").await, Some(second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_is_fetched_once_however_many_ask() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let content: Vec<u8> = (0..3_000_000_u64).flat_map(|n| (n * n).to_le_bytes()).collect();
+    let first = place.change("a", content);
+    create(&bucket.replica("one")).await;
+    push(&bucket.replica("two"), &place, None, first).await;
+    let three = bucket.replica("three");
+    assert_eq!(stands(&three, "main").await, Some(first));
+    let packs = place.repo.store().packs();
+    let total: usize = packs.iter().map(|id| place.pack_bytes(id).len()).sum();
+    bucket.proxy.take_counts();
+    bucket.proxy.set_latency(Duration::from_millis(20));
+    let reads = (0..24).map(|number| pack(&three, &packs[number % packs.len()]));
+    for (number, read) in join_all(reads).await.into_iter().enumerate() {
+        assert!(read == place.pack_bytes(&packs[number % packs.len()]));
+    }
+    let received = bucket.proxy.counts().received_bytes as usize;
+    assert!(received < total + total / 10 + 100_000, "{received} of {total}");
+    // Nor is it asked for again.
+    bucket.proxy.take_counts();
+    pack(&three, &packs[0]).await;
+    let asked = bucket.proxy.requests();
+    assert!(!asked.iter().any(|seen| seen.path.contains("/objects/")), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_who_ask_where_refs_stand_share_the_answer() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let first = place.change("a", "first");
+    let one = bucket.replica("one");
+    create(&one).await;
+    push(&one, &place, None, first).await;
+    bucket.proxy.set_latency(Duration::from_millis(50));
+    bucket.proxy.take_counts();
+    let all = join_all((0..64).map(|_| stands(&one, "main"))).await;
+    assert!(all.iter().all(|stands| *stands == Some(first)));
+    let lists = bucket.proxy.counts().of(Kind::List);
+    assert!(lists <= 8, "{lists} lists for 64 who asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_is_full_makes_room_and_what_went_comes_again() {
+    const ROOM: u64 = 3 << 20;
+    let (bucket, place) = (Bucket::new(), Place::new());
+    create(&bucket.replica("one")).await;
+    let small = bucket.bounded("small", ROOM);
+    let mut before = None;
+    for number in 0..6_u64 {
+        let noise = (0..128_u64 << 10).map(|at| blake3::hash(&(at << 8 | number).to_le_bytes()));
+        let content: Vec<u8> = noise.flat_map(|hash| hash.as_bytes()[..8].to_vec()).collect();
+        let commit = place.change(&format!("file{number}"), content);
+        push(&small, &place, before, commit).await;
+        before = Some(commit);
+    }
+    let packs = place.repo.store().packs();
+    for _ in 0..2 {
+        for id in &packs {
+            assert!(pack(&small, id).await == place.pack_bytes(id));
+        }
+    }
+    let kept = kept_bytes(&bucket.folder.path().join("small"));
+    assert!(kept <= ROOM + (2 << 20), "{kept}");
+    let all: usize = packs.iter().map(|id| place.pack_bytes(id).len()).sum();
+    assert!(all as u64 > 2 * ROOM, "{all}");
+}
+
+/// Bytes of whole packs below a folder.
+fn kept_bytes(folder: &std::path::Path) -> u64 {
+    let mut sum = 0;
+    for entry in fs_err::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        if path.is_dir() {
+            sum += kept_bytes(&path);
+        } else if path.parent().unwrap().ends_with("objects") {
+            sum += entry.metadata().unwrap().len();
+        }
+    }
+    sum
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_passes_pushes_on_and_keeps_what_was_read() {
+    let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
+    let first = place.change("a", "first");
+    let server = Serving::of(&there);
+    let relayed = relay(&server, folder.path());
+    let names = json(relayed.client.get(relayed.base.replace("/default", "")), StatusCode::OK);
+    assert_eq!(names.await["repositories"][0]["name"], "default");
+    push(&relayed, &place, None, first).await;
+    assert_eq!(stands(&server, "main").await, Some(first));
+    // What is committed there is seen at once.
+    let second = there.change("b", "second");
+    let standing = stands(&server, "main").await;
+    assert_eq!(stands(&relayed, "main").await, standing);
+    let object = relayed.get(&format!("objects/{second}")).send().await.unwrap();
+    assert_eq!(object.status(), StatusCode::OK);
+    // A lost race is told with where it stands.
+    refused(set(&relayed, "main", None, second), 412, "conflict").await;
+    assert_eq!(stands(&relayed, "main").await, standing);
+}
