@@ -23,8 +23,13 @@ pub(crate) struct Serving {
 impl Serving {
     /// Serves what lies at `place`, on a port of its own.
     pub(crate) fn start(env: &TestEnv, place: &str) -> Self {
+        Self::with(env, &[place])
+    }
+
+    /// The same, told by whatever arguments.
+    pub(crate) fn with(env: &TestEnv, args: &[&str]) -> Self {
         let mut command = env.command("");
-        command.args(["--json", "serve", "--listen", "127.0.0.1:0", place]);
+        command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).args(args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

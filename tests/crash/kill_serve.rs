@@ -5,15 +5,17 @@
 
 use std::{
     path::Path,
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
+use snap_nettest::{S3Options, S3Server};
 use snap_testkit::rng::Rng;
 
 use crate::{
     kill_remote::kills,
-    place::{folder, log, printed_id, restores, snap, stderr, well},
+    place::{bare, folder, log, printed_id, restores, snap, stderr, well},
     serving::Serving,
     versions,
 };
@@ -80,5 +82,66 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
     }
     well(snap(&served).args(["verify", "--data"]));
     // Else the moments were not spread over the whole of it.
+    assert!(waited * 4 > kills, "only {waited} of {kills} had not come to their end");
+}
+
+#[test]
+fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
+    let (place, bucket) = (folder(), S3Server::start(S3Options::default()));
+    let path = |name: &str| place.path().join(name);
+    let (store, work) = (path("store"), path("work"));
+    well(snap(&store).arg("init"));
+    let reaching = |mut command: Command| {
+        command.envs(bucket.environment(&bucket.endpoint()));
+        command.env("XDG_CACHE_HOME", path("cache"));
+        command
+    };
+    let serve =
+        |address: Option<&str>| Serving::start(reaching(bare()), address, &["s3://bucket/all"]);
+    // Where the branch stands in the bucket: a clone of it that ends well has
+    // walked and hashed all.
+    let stands = || {
+        let folder = folder();
+        let clone = folder.path().join("clone");
+        let mut command = reaching(bare());
+        command.args(["clone", "--no-restore", "s3://bucket/all/one"]).arg(&clone);
+        well(&mut command);
+        let listed = log(&clone.join(".snap"), "main");
+        restores(&clone.join(".snap"), &listed[0]);
+        listed[0].id.clone()
+    };
+    let mut serving = serve(None);
+    let push = |serving: &Serving| {
+        let mut push = snap(&store);
+        push.args(["push", &serving.url("one")]);
+        push
+    };
+    let (mut longest, mut rng) = (Duration::ZERO, Rng::new(2034));
+    let (mut waited, kills) = (0, kills().div_ceil(2));
+    for number in 0..kills {
+        if number % THOROUGH_EVERY == 0 {
+            commit(&store, &work, 2 * number);
+            let start = Instant::now();
+            well(&mut push(&serving));
+            longest = longest.max(start.elapsed());
+        }
+        let before = stands();
+        let after = commit(&store, &work, 2 * number + 1);
+        let child = push(&serving).spawn().unwrap();
+        thread::sleep(longest.mul_f64(rng.unit()));
+        let address = serving.kill();
+        let now = stands();
+        assert!(now == before || now == after, "{now} at {number}");
+        waited += u64::from(now != after);
+        // What is kept may be lost at any time.
+        if number % 3 == 0 {
+            fs_err::remove_dir_all(path("cache")).unwrap();
+        }
+        serving = serve(Some(&address));
+        let output = child.wait_with_output().unwrap();
+        assert!(!output.status.success() || stands() == after, "acknowledged and lost at {number}");
+        well(&mut push(&serving));
+        assert_eq!(stands(), after, "{}", stderr(&output));
+    }
     assert!(waited * 4 > kills, "only {waited} of {kills} had not come to their end");
 }

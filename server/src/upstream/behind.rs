@@ -128,7 +128,7 @@ impl Behind {
             fetching: Mutex::default(),
         };
         // Of what was there, and was removed to make room.
-        behind.learn(&lock(&behind.moving).remote).map_err(|error| behind.told(&error))?;
+        behind.learn(&lock(&behind.moving).remote).map_err(|error| behind.told(error))?;
         Ok(behind)
     }
 
@@ -141,7 +141,7 @@ impl Behind {
         self.repo.store()
     }
 
-    fn told(&self, error: &RemoteError) -> Problem {
+    fn told(&self, error: RemoteError) -> Problem {
         self.upstream.contact.failed(error)
     }
 
@@ -151,7 +151,7 @@ impl Behind {
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Problem> {
         let done = self.upstream.runtime.block_on(request);
-        let done = done.map_err(|error| self.told(&error.into()))?;
+        let done = done.map_err(|error| self.told(error.into()))?;
         self.upstream.contact.reached();
         Ok(done)
     }
@@ -177,7 +177,7 @@ impl Behind {
             }
             if moving.known.as_ref() != Some(&found) {
                 self.refresh(&mut moving)?;
-                self.follow(&found).map_err(|error| self.told(&error))?;
+                self.follow(&found).map_err(|error| self.told(error))?;
                 moving.known = Some(found);
             }
             return Ok(());
@@ -187,7 +187,7 @@ impl Behind {
     /// Learns which packs there are.
     fn refresh(&self, moving: &mut Moving) -> Result<(), Problem> {
         self.wait(moving.remote.refresh())?;
-        self.learn(&moving.remote).map_err(|error| self.told(&error))
+        self.learn(&moving.remote).map_err(|error| self.told(error))
     }
 
     /// Has stubs of all packs that are known to be there, and no others.
@@ -407,7 +407,7 @@ impl Behind {
         match swapped {
             Ok(()) => {}
             Err(RemoteError::Raced { theirs, .. }) => return Err(stands(name, theirs)),
-            Err(error) => return Err(self.told(&error)),
+            Err(error) => return Err(self.told(error)),
         }
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();

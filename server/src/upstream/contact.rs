@@ -50,11 +50,14 @@ impl Contact {
     }
 
     /// It did not do what was asked. What is to be told of that.
-    pub fn failed(&self, error: &RemoteError) -> Problem {
-        if error.kind() == ErrorKind::Unavailable && !is_full(error) {
-            self.gone(&error.to_string());
-        } else {
-            self.reached();
+    pub fn failed(&self, error: RemoteError) -> Problem {
+        match &error {
+            // What fails here says nothing about it.
+            RemoteError::Store(_) | RemoteError::Ref(_) | RemoteError::Io(_) => {}
+            error if error.kind() == ErrorKind::Unavailable && !is_full(error) => {
+                self.gone(&error.to_string());
+            }
+            _ => self.reached(),
         }
         problem(error)
     }
@@ -93,23 +96,51 @@ fn is_full(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Service(error) if error.what == What::Full)
 }
 
-/// What is told of an error there; the rest is logged.
-pub fn problem(error: &RemoteError) -> Problem {
-    let refused = |code, why: &str| Problem::new(code, why);
-    let told = match error.kind() {
-        _ if is_full(error) => refused(Code::Full, "no room is left upstream"),
-        ErrorKind::NotFound => return refused(Code::NotFound, "it is not there upstream"),
-        ErrorKind::Damaged => refused(Code::Damaged, "the store upstream is damaged"),
-        ErrorKind::Denied => refused(Code::Unavailable, "the upstream does not let this server in"),
-        _ => away(),
+/// What is told of an error there, or of one of the store here; the rest is
+/// logged.
+pub fn problem(error: RemoteError) -> Problem {
+    let told = match error {
+        RemoteError::Store(error) => return (*error).into(),
+        RemoteError::Ref(error) => return (*error).into(),
+        RemoteError::Io(error) => return error.into(),
+        ref error => match error.kind() {
+            _ if is_full(error) => Problem::new(Code::Full, "no room is left upstream"),
+            ErrorKind::NotFound => Problem::new(Code::NotFound, "it is not there upstream"),
+            ErrorKind::Damaged => Problem::new(Code::Damaged, "the store upstream is damaged"),
+            ErrorKind::Denied => {
+                Problem::new(Code::Unavailable, "the upstream does not let this server in")
+            }
+            _ => away(),
+        },
     };
-    tracing::warn!(error = error as &dyn std::error::Error, "upstream");
+    if told.code != Code::NotFound {
+        tracing::warn!(error = &error as &dyn std::error::Error, "upstream");
+    }
     told
 }
 
 #[cfg(test)]
 mod tests {
+    use snap_core::base::io::PathError;
+    use snap_remote::service::ServiceError;
+
     use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_here_is_not_an_upstream_that_is_away() {
+        let contact = Contact::default();
+        let full = |kind: std::io::ErrorKind| PathError {
+            action: "write",
+            path: "x".into(),
+            source: kind.into(),
+        };
+        let told = contact.failed(full(std::io::ErrorKind::StorageFull).into());
+        assert_eq!((told.code, contact.away()), (Code::Full, None));
+        let busy = ServiceError::new("read", "x", What::Unreachable, String::new());
+        let told = contact.failed(busy.into());
+        assert_eq!(told.code, Code::Unavailable);
+        assert!(contact.is_given_up());
+    }
 
     #[test]
     fn it_is_away_until_it_answers() {

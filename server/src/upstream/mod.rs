@@ -164,7 +164,7 @@ impl Upstream {
         let client = self.client(self.below(name)).map_err(wrong)?;
         let cache = self.cache.of(name).join(mirror);
         let location = self.location(self.below(name)).to_string();
-        RemoteStore::new(client, location, &cache).map_err(|error| problem(&error))
+        RemoteStore::new(client, location, &cache).map_err(problem)
     }
 
     /// Path of a repository below the location.
@@ -190,7 +190,7 @@ impl Upstream {
                 self.contact.reached();
                 Ok(answer)
             }
-            Ok(Err(error)) => Err(self.contact.failed(&error.into())),
+            Ok(Err(error)) => Err(self.contact.failed(error.into())),
             Err(_) => Err(self.contact.timed_out()),
         }
     }

@@ -1,0 +1,105 @@
+//! `snap serve` before a bucket and before other servers.
+
+use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
+
+use crate::{
+    env::TestEnv,
+    remote::{env_of, says},
+    serve::Serving,
+};
+
+fn commit(env: &TestEnv, dir: &str, text: &str) {
+    env.write(&format!("{dir}/notes.txt"), text);
+    env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
+}
+
+fn notes(env: &TestEnv, dir: &str) -> String {
+    env.snap_in(dir, ["cat", "main:notes.txt"]).succeeds().stdout
+}
+
+#[test]
+fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env_of(&server, &proxy.endpoint());
+    fs_err::create_dir(env.path("stores")).unwrap();
+    for number in 0..40 {
+        env.write(&format!("ada/src/{number}"), format!("text {number}"));
+    }
+    commit(&env, "ada", "first\n");
+    // The bucket, through two servers and a relay before one of them.
+    let bucket = "s3://bucket/all";
+    let replicas = [Serving::start(&env, bucket), Serving::start(&env, bucket)];
+    let relay = Serving::with(&env, &["--upstream", &replicas[1].url]);
+    let at = |serving: &Serving| format!("{}/team/project", serving.url);
+    env.snap_in("ada", ["remote", "add", "origin", &at(&replicas[0])]).succeeds();
+    env.snap_in("ada", ["push", "-q"]).succeeds();
+    env.snap(["clone", "-q", &at(&relay), "bob"]).succeeds();
+    assert_eq!(env.read("bob/src/39"), "text 39");
+    commit(&env, "bob", "second\n");
+    env.snap_in("bob", ["push", "-q"]).succeeds();
+    env.snap_in("ada", ["pull", "-q"]).succeeds();
+    assert_eq!(notes(&env, "ada"), "second\n");
+    // Of two who go on from there one is told, whichever way they go.
+    commit(&env, "ada", "third\n");
+    commit(&env, "bob", "other\n");
+    env.snap_in("ada", ["push", "-q"]).succeeds();
+    says(&env.snap_in("bob", ["push", "-q"]), 1, &["has commits that are not here"]);
+    env.snap_in("bob", ["pull", "-q", "--force"]).succeeds();
+    assert_eq!(notes(&env, "bob"), "third\n");
+
+    // A folder, and a relay before its server.
+    let folder = Serving::start(&env, "stores");
+    let beside = Serving::with(&env, &["--upstream", &folder.url]);
+    env.snap_in("ada", ["push", "-q", &at(&beside), "main"]).succeeds();
+    env.snap(["--store", "stores/team/project", "verify", "--data"]).succeeds();
+    env.snap(["clone", "-q", &at(&folder), "copy"]).succeeds();
+    assert_eq!(env.read("copy/notes.txt"), "third\n");
+
+    // The bucket goes away: what was read is there, and nothing is taken.
+    proxy.add(Rule::new(Fault::Reset));
+    env.snap(["clone", "-q", &at(&relay), "again"]).succeeds();
+    assert_eq!(env.read("again/notes.txt"), "third\n");
+    let read = env.snap(["cat", &format!("{}#main:notes.txt", at(&replicas[1]))]).succeeds();
+    assert_eq!(read.stdout, "third\n");
+    commit(&env, "bob", "fourth\n");
+    says(&env.snap_in("bob", ["push", "-q"]), 1, &["the upstream is away"]);
+    proxy.clear_rules();
+    env.snap_in("bob", ["push", "-q"]).succeeds();
+
+    // All of it is in the bucket itself, for those who need no server.
+    env.snap(["clone", "-q", &format!("{bucket}/team/project"), "direct"]).succeeds();
+    assert_eq!(env.read("direct/notes.txt"), "fourth\n");
+    for dir in ["ada", "bob", "copy", "again", "direct"] {
+        env.snap_in(dir, ["verify", "--data"]).succeeds();
+    }
+}
+
+#[test]
+fn a_bucket_that_is_one_store_is_served_as_one() {
+    let server = S3Server::start(S3Options::default());
+    let env = env_of(&server, &server.endpoint());
+    commit(&env, "work", "first\n");
+    env.snap_in("work", ["push", "-q", "s3://bucket/one"]).succeeds();
+    env.write(
+        "serve.toml",
+        "upstream = \"s3://bucket/one\"\ncache = \"kept\"\ncache_bytes = 1000000\n",
+    );
+    let serving = Serving::with(&env, &["--config", "serve.toml"]);
+    env.snap(["clone", "-q", &serving.url, "copy"]).succeeds();
+    assert!(env.path("kept").is_dir());
+    commit(&env, "copy", "second\n");
+    env.snap_in("copy", ["push", "-q"]).succeeds();
+    let read = env.snap(["cat", "s3://bucket/one#main:notes.txt"]).succeeds();
+    assert_eq!(read.stdout, "second\n");
+}
+
+#[test]
+fn what_cannot_stand_behind_a_server_is_told() {
+    let env = TestEnv::new();
+    let serve = |args: &[&str]| env.snap(["serve"].iter().chain(args));
+    let twice = ["cannot be served at once: here and s3://b", "hint: leave one of them out"];
+    says(&serve(&["here", "--upstream", "s3://b"]), 2, &twice);
+    says(&serve(&["--upstream", "nowhere"]), 1, &["nowhere"]);
+    says(&serve(&["there is no kind of remote `what`"]), 2, &["what://b/x"]);
+}
