@@ -192,10 +192,18 @@ impl Store {
         }
         let (layout, disk) = (self.layout(), self.disk());
         let from = layout.path(Home::Partial, pack);
-        let locked = fs_err::File::open(&from).map_err(PathError::when("open", &from))?;
+        let to = layout.path(Home::Whole, pack);
+        let locked = match fs_err::File::open(&from) {
+            // Somebody else was faster.
+            Err(_) if to.exists() => return Ok(true),
+            locked => locked.map_err(PathError::when("open", &from))?,
+        };
         // Nobody writes to it from here on. Where nothing can be locked,
         // nobody else can be kept from it either.
         let _ = locked.file().lock();
+        if !from.exists() && to.exists() {
+            return Ok(true);
+        }
         // What is open may be the file that had this name before.
         let file = match file.is_of(&from, locked.file())? {
             true => file,
@@ -205,7 +213,6 @@ impl Store {
             return Ok(false);
         }
         disk.sync_file(&from)?;
-        let to = layout.path(Home::Whole, pack);
         publish(disk, &from, &to)?;
         drop(locked);
         disk.sync_folder(&layout.objects)?;

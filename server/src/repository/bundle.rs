@@ -197,11 +197,14 @@ impl Repository {
         let tips = self.refs()?.into_iter().map(|(_, id)| id).collect();
         let options = unpack::Options { tips, level: self.repo.config().compression.level };
         let mut input = Input { pieces, rest: bytes::Bytes::new(), problem: None };
-        let done = unpack::run(self.repo.store(), &mut input, &options, &Silent);
-        match (input.problem, done) {
-            (Some(problem), Err(_)) => Err(problem),
-            (_, done) => done.map_err(not_taken),
-        }
+        let store = self.repo.store();
+        self.pass_on(|| {
+            let done = unpack::run(store, &mut input, &options, &Silent);
+            match (input.problem, done) {
+                (Some(problem), Err(_)) => Err(problem),
+                (_, done) => done.map_err(not_taken),
+            }
+        })
     }
 }
 

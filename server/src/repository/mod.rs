@@ -392,6 +392,14 @@ impl Repository {
         Ok(if new.is_empty() { Sent::Known } else { Sent::New })
     }
 
+    /// Does `work`, which adds packs to the store, and tells of them upstream.
+    fn pass_on<T>(&self, work: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
+        match &self.behind {
+            Some(behind) => behind.adopt(work),
+            None => work(),
+        }
+    }
+
     /// A pack that waits to count: here, or upstream, to where it came through
     /// another server.
     fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Problem> {

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -71,6 +71,8 @@ pub struct Behind {
     /// Packs that were sent, whether or not they count.
     sent: Mutex<HashSet<PackId>>,
     fetching: Mutex<HashMap<PackId, Arc<Mutex<()>>>>,
+    /// Those that add packs to the store just now.
+    adopting: AtomicUsize,
 }
 
 /// What changes.
@@ -126,6 +128,7 @@ impl Behind {
             flights: super::flights::Flights::default(),
             sent: Mutex::default(),
             fetching: Mutex::default(),
+            adopting: AtomicUsize::new(0),
         };
         // Of what was there, and was removed to make room.
         behind.learn(&lock(&behind.moving).remote).map_err(|error| behind.told(error))?;
@@ -201,7 +204,10 @@ impl Behind {
                 some.iter().map(|id| there.outline(id)).collect::<Result<Vec<_>, _>>()?;
             self.store().add_stubs(&outlines)?;
         }
-        let is_gone = |id: &&PackId| !self.mark(id).exists();
+        // Until a pack that has just come has its mark, it looks like one that
+        // is gone upstream.
+        let is_quiet = self.adopting.load(Ordering::SeqCst) == 0;
+        let is_gone = |id: &&PackId| is_quiet && !self.mark(id).exists();
         let gone: Vec<&PackId> = here.difference(&theirs).filter(is_gone).collect();
         for id in &gone {
             self.repo.disk().remove(&self.store().pack_path(id))?;
@@ -300,6 +306,29 @@ impl Behind {
             fs_err::write(&path, "").map_err(PathError::when("write", &path))?;
         }
         Ok(disk.sync_folder(&marks)?)
+    }
+
+    /// Does `work`, which adds packs to the store here that nobody has marked, and
+    /// tells upstream of them.
+    ///
+    /// # Errors
+    /// Those of `work`; as [`Self::publish`].
+    pub fn adopt<T>(&self, work: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
+        if self.upstream.contact.is_given_up() {
+            return Err(away());
+        }
+        self.adopting.fetch_add(1, Ordering::SeqCst);
+        let adopting = Adopting(&self.adopting);
+        let before: HashSet<PackId> = self.store().packs().into_iter().collect();
+        let done = work()?;
+        let mut new = self.store().packs();
+        new.retain(|id| !before.contains(id) && !self.store().is_partial(id));
+        self.remember_pending(&new)?;
+        drop(adopting);
+        self.look()?;
+        self.publish()?;
+        self.grew(&new);
+        Ok(done)
     }
 
     /// They did not become part of it.
@@ -412,6 +441,15 @@ impl Behind {
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();
         Ok(refs.update(name, refs.read(name)?, new, &change)?)
+    }
+}
+
+/// Somebody adds packs to the store.
+struct Adopting<'b>(&'b AtomicUsize);
+
+impl Drop for Adopting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
