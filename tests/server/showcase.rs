@@ -94,6 +94,21 @@ fn page(title: &str, paragraphs: usize) -> String {
     text + "</main>\n"
 }
 
+fn visits(lines: u32) -> String {
+    let mut text = String::from("day,page,visits\n");
+    for line in 0..lines {
+        let _ = writeln!(
+            text,
+            "2026-{:02}-{:02},/page/{},{}",
+            line % 12 + 1,
+            line % 28 + 1,
+            line % 97,
+            line * 7 % 1013
+        );
+    }
+    text
+}
+
 const MAIN: &str = r#"//! A small server for the website.
 
 use std::{env, net::TcpListener, process::ExitCode};
@@ -162,13 +177,14 @@ fn website(author: &Author<'_>) {
         33 * DAY,
         "The pages that people asked for\n\nWith pictures, as they come from the camera.",
     );
-    author.write("dist/website", noise(2, 900_000));
+    author.write("dist/website", noise(2, 3_000_000));
+    author.write("data/visits.csv", visits(40_000));
     let first = author.labelled(grace, 26 * DAY, "Build 118", &[("ci", "118"), ("os", "linux")]);
     author.tag("v1.0", first);
     author.write("src/main.rs", MAIN);
     let link = author.commit(ada, 9 * DAY, "Print the address as a link");
     author.branch("redesign", link);
-    author.write("dist/website", [&noise(2, 700_000)[..], &noise(3, 250_000)].concat());
+    author.write("dist/website", [&noise(2, 2_500_000)[..], &noise(3, 400_000)].concat());
     let second = author.labelled(grace, 8 * DAY, "Build 132", &[("ci", "132"), ("os", "linux")]);
     author.tag("v1.1", second);
     author.write(
@@ -176,6 +192,7 @@ fn website(author: &Author<'_>) {
         page("Home", 44).replace("Paragraph 3 ", "The third paragraph "),
     );
     author.write("pages/contact.html", page("Contact", 12));
+    author.write("data/visits.csv", visits(60_000));
     author.commit(ada, 2 * DAY, "A way to reach us");
     author.write("pictures/small/header.jpg", noise(4, 60_000));
     author.write("src/main.rs", MAIN.replace("ExitCode::from(2)", "ExitCode::FAILURE"));

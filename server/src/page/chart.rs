@@ -25,8 +25,8 @@ const BOTTOM: f64 = 264.0;
 /// More points than this nobody can tell from each other.
 const POINTS: usize = 400;
 
-/// Lines across.
-const LINES: u32 = 4;
+/// Lines across, at most.
+const LINES: u64 = 5;
 
 /// The sums up to a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,9 @@ struct Point {
 pub(super) fn view(outcome: &Outcome) -> Markup {
     let points = points(outcome);
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return html! {} };
-    let top = last.changed.max(last.fresh).max(last.kept).max(1);
+    let step = step(last.changed.max(last.fresh).max(last.kept));
+    let lines = last.changed.max(last.fresh).max(last.kept).div_ceil(step).max(1);
+    let top = step.saturating_mul(lines);
     let said = format!(
         "After {}: {} of changed files, {} after deduplication, {} stored",
         count(outcome.commits.len() as u64, "commit"),
@@ -53,7 +55,7 @@ pub(super) fn view(outcome: &Outcome) -> Markup {
             div.toolbar { h2 #growth { "From the first commit to the last" } }
             div.chart {
                 svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(said) {
-                    (axes(top, (first.time, last.time)))
+                    (axes((step, top), (first.time, last.time)))
                     path.full d=(area(&points, top, |point| point.changed)) {}
                     path.fresh d=(area(&points, top, |point| point.fresh)) {}
                     path.kept d=(area(&points, top, |point| point.kept)) {}
@@ -91,17 +93,30 @@ fn points(outcome: &Outcome) -> Vec<Point> {
     some
 }
 
-fn axes(top: u64, (first, last): (Time, Time)) -> Markup {
+/// So many bytes lie between two lines across: a number that reads well.
+fn step(top: u64) -> u64 {
+    let units = (0..7).map(|power| 1u64 << (10 * power));
+    let steps =
+        units.flat_map(|unit| [1, 2, 5, 10, 20, 50, 100, 200, 500].map(|n| unit.saturating_mul(n)));
+    let mut fits = steps.filter(|step| top.div_ceil(*step) <= LINES);
+    fits.next().unwrap_or(1 << 60)
+}
+
+fn axes((step, top): (u64, u64), (first, last): (Time, Time)) -> Markup {
     html! {
-        @for line in 0..=LINES {
-            @let part = f64::from(line) / f64::from(LINES);
-            @let y = BOTTOM - (BOTTOM - TOP) * part;
+        @for line in 0..=top / step {
+            @let y = BOTTOM - (BOTTOM - TOP) * (line * step) as f64 / top as f64;
             line class=(if line == 0 { "base" } else { "grid" }) x1=(LEFT) x2=(RIGHT) y1=(y) y2=(y) {}
-            text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (Size((top as f64 * part) as u64)) }
+            text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (round(line * step)) }
         }
         text x=(LEFT) y=(BOTTOM + 22.0) { (moment::day(first)) }
         text x=(RIGHT) y=(BOTTOM + 22.0) text-anchor="end" { (moment::day(last)) }
     }
+}
+
+/// A size that is a whole number of its unit.
+fn round(bytes: u64) -> String {
+    Size(bytes).to_string().replace(".0 ", " ")
 }
 
 /// The area below a line, as the commands of an SVG path.
@@ -121,6 +136,20 @@ fn area(points: &[Point], top: u64, height: fn(&Point) -> u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_stand_at_numbers_that_read_well() {
+        for (top, shown) in [
+            (0, "1 B"),
+            (5, "1 B"),
+            (900, "200 B"),
+            (6 << 20, "2 MiB"),
+            (700 << 30, "200 GiB"),
+            (u64::MAX / 2, "2 EiB"),
+        ] {
+            assert_eq!(round(step(top)), shown, "{top}");
+        }
+    }
 
     #[test]
     fn an_area_stays_within_its_axes() {

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 
 use maud::{Markup, html};
 use snap_core::{
-    base::observe::Silent,
+    base::{id::CommitId, observe::Silent},
     ops::diff::{self, Change, DiffError, Limit, New, Outcome, Reader, Status, What},
     repo::path::components,
 };
@@ -80,6 +80,12 @@ fn shown(named: &Named) -> String {
     }
 }
 
+/// A whole id by its first digits.
+fn brief(rev: &str) -> &str {
+    let is_id = rev.parse::<CommitId>().is_ok();
+    rev.get(..12).filter(|_| is_id).unwrap_or(rev)
+}
+
 fn normal(path: &[u8]) -> Vec<u8> {
     components(path).collect::<Vec<_>>().join(&b'/')
 }
@@ -126,8 +132,8 @@ fn form(
     let refs = repository.refs()?;
     Ok(html! {
         form.compare method="get" action=(ask.links().page("diff")) {
-            label { "From" input.field name="from" list="refs" required value=[from] autocomplete="off" autocapitalize="none" spellcheck="false"; }
-            label { "To" input.field name="to" list="refs" required value=[to] autocomplete="off" autocapitalize="none" spellcheck="false"; }
+            label { "From" input.field name="from" list="refs" required value=[from.map(brief)] autocomplete="off" autocapitalize="none" spellcheck="false"; }
+            label { "To" input.field name="to" list="refs" required value=[to.map(brief)] autocomplete="off" autocapitalize="none" spellcheck="false"; }
             datalist #refs { @for (name, _) in refs.iter().take(LISTED) { option value=(name.short()) {} } }
             button.button.main type="submit" { "Compare" }
         }
