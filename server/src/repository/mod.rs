@@ -6,6 +6,7 @@
 mod bundle;
 mod index;
 mod reading;
+mod single;
 mod staged;
 
 use std::{
@@ -36,6 +37,7 @@ use snap_core::{
 
 pub use self::bundle::{Have, Layout};
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
+pub use self::single::OBJECT_BYTES;
 use self::{index::Index, staged::Staged};
 use crate::{
     body::Pieces,

@@ -68,6 +68,12 @@ struct RepositoryJson {
     name: String,
 }
 
+/// `GET /v1/openapi.json`: needs no token.
+pub(super) async fn openapi() -> impl IntoResponse {
+    let text = include_str!("../../../docs/openapi.json");
+    ([(header::CONTENT_TYPE, "application/json")], text)
+}
+
 /// `GET /v1/repos`.
 pub(super) async fn repositories(
     State(server): State<Server>,

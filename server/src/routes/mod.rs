@@ -98,7 +98,7 @@ pub fn router(server: Server) -> Router {
         .route("/packs/{id}", get(packs::read).put(packs::write))
         .route("/index", get(packs::index))
         .route("/index/{name}", get(packs::index_file).put(packs::publish))
-        .route("/objects/{id}", get(objects::read))
+        .route("/objects/{id}", get(objects::read).put(objects::write))
         .route("/missing", post(objects::missing))
         .route("/bundles", post(bundles::take))
         .route("/log", get(history::log))
@@ -107,6 +107,7 @@ pub fn router(server: Server) -> Router {
         .route("/stats", get(history::stats));
     Router::new()
         .route("/v1", get(info::server))
+        .route("/v1/openapi.json", get(info::openapi))
         .route("/v1/repos", get(info::repositories))
         .nest("/v1/repos/{repo}", repository)
         .merge(commits())

@@ -8,14 +8,20 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use snap_core::{base::id::ObjectId, store::Store};
+use snap_core::{base::id::ObjectId, format::pack::ObjectKind, store::Store};
 
-use super::Server;
+use super::{
+    Server,
+    conditional::{etag, is_known, range_holds},
+    range::Wanted,
+};
 use crate::{
     body::{receive, whole},
     problem::{Code, Problem},
+    repository::{OBJECT_BYTES, Sent},
 };
 
 /// Bytes of an id.
@@ -24,28 +30,76 @@ const ID_BYTES: usize = 32;
 /// Content type of ids one after the other, 32 bytes each.
 const IDS: &str = "application/vnd.snap.ids";
 
-/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: its bytes, checked.
+/// Says what an object is.
+const KIND: &str = "snap-kind";
+
+fn object_id(text: &str) -> Result<ObjectId, Problem> {
+    text.parse().map_err(|_| Problem::new(Code::Invalid, "this is no id of an object"))
+}
+
+/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: its bytes, checked, or the
+/// `Range` of them.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let id: ObjectId =
-        id.parse().map_err(|_| Problem::new(Code::Invalid, "this is no id of an object"))?;
+    let id = object_id(&id)?;
     let read = server.with(repo, move |repository| {
         let store = repository.repo().store();
         let Some(place) = locate(store, &id)? else {
             return Err(Problem::not_found(format_args!("object {id}")));
         };
-        Ok((store.object(&id, place.kind)?, place.kind.noun()))
+        Ok((Bytes::from(store.object(&id, place.kind)?), place.kind))
     });
     let (bytes, kind) = read.await?;
-    let mut response = bytes.into_response();
-    let headers = response.headers_mut();
-    headers.insert("snap-kind", HeaderValue::from_static(kind));
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{id}\"")) {
-        headers.insert(header::ETAG, tag);
+    // A content may be cut in more than one way: its list is not what its id names.
+    let tag = match kind {
+        ObjectKind::ChunkList => etag(blake3::hash(&bytes).to_hex())?,
+        _ => etag(id)?,
+    };
+    let length = bytes.len() as u64;
+    let wanted = match range_holds(&headers, &tag) {
+        true => Wanted::of(&headers, length)?,
+        false => Wanted::All,
+    };
+    let range = wanted.range(length);
+    let part = bytes.slice(range.start as usize..range.end as usize);
+    let is_known = is_known(&headers, &tag);
+    let mut response = if is_known { ().into_response() } else { part.into_response() };
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else if let Some(told) = wanted.content_range(length) {
+        response.headers_mut().insert(header::CONTENT_RANGE, told?);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
+    let headers = response.headers_mut();
+    headers.insert(KIND, HeaderValue::from_static(kind.noun()));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(header::ETAG, tag);
     Ok(response)
+}
+
+/// `PUT /v1/repos/{repo}/objects/{id}`, with `snap-kind`: it is there once all is
+/// that it refers to.
+pub(super) async fn write(
+    State(server): State<Server>,
+    Path((repo, id)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<StatusCode, Problem> {
+    let id = object_id(&id)?;
+    let kind = headers.get(KIND).and_then(|kind| kind.to_str().ok());
+    let kinds = [ObjectKind::Blob, ObjectKind::Tree, ObjectKind::Commit];
+    let kind = kinds.into_iter().find(|known| Some(known.noun()) == kind);
+    let kind =
+        kind.ok_or_else(|| Problem::new(Code::Invalid, "snap-kind is blob, tree or commit"))?;
+    let bytes = whole(body, server.accept(OBJECT_BYTES)).await?;
+    let sent = server.with(repo, move |repository| repository.take_object(&id, kind, &bytes));
+    Ok(match sent.await? {
+        Sent::New => StatusCode::CREATED,
+        Sent::Known => StatusCode::OK,
+    })
 }
 
 fn locate(store: &Store, id: &ObjectId) -> Result<Option<snap_core::store::Place>, Problem> {

@@ -1,0 +1,62 @@
+//! One object that somebody sends: it becomes a pack of its own, and part of the
+//! store by the same rule as any: what it refers to is there.
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, TreeId},
+        limits,
+        observe::Silent,
+    },
+    disk::{Disk, scratch::Scratch},
+    format::pack::ObjectKind,
+    ops::accept,
+    store::{Store, Writer, actual_id},
+};
+
+use super::{Repository, Sent};
+use crate::problem::{Code, Problem};
+
+/// Longest object that is taken by itself; longer contents are cut.
+pub const OBJECT_BYTES: u64 = limits::CHUNK_BYTES as u64;
+
+impl Repository {
+    /// Takes one object. When it returns, it is durable.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when it is not what its id says, or refers to what is
+    /// not here.
+    pub fn take_object(
+        &self,
+        id: &ObjectId,
+        kind: ObjectKind,
+        bytes: &[u8],
+    ) -> Result<Sent, Problem> {
+        if actual_id(kind, bytes) != Some(*id) {
+            let why = format!("the bytes are no {} with that id", kind.noun());
+            return Err(Problem::new(Code::Rejected, why));
+        }
+        let store = self.repo.store();
+        if store.locate(id)?.is_some() {
+            return Ok(Sent::Known);
+        }
+        let scratch = Scratch::create(&store.dir().join("tmp"))?;
+        Store::create(scratch.path(), &Disk::scratch())?;
+        let own = Store::open(scratch.path(), Disk::scratch(), &Silent)?;
+        let writer = Writer::new(&own, self.repo.config().compression.level, 1)?;
+        match kind {
+            ObjectKind::Tree => writer.add_tree(TreeId::of(bytes), bytes)?,
+            ObjectKind::Commit => writer.add_commit(CommitId::of(bytes), bytes)?,
+            _ if bytes.len() > limits::SMALL_FRAME_BYTES => {
+                drop(writer.add_chunks(bytes, &[bytes.len()])?);
+            }
+            _ => drop(writer.add_blob(0, BlobId::of(bytes), bytes)?),
+        }
+        writer.finish()?;
+        let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
+        let _one_at_a_time = self.staged.publishing();
+        self.refresh()?;
+        let tips: Vec<CommitId> = self.refs()?.into_iter().map(|(_, id)| id).collect();
+        self.pass_on(|| Ok(accept::run(store, &packs, &tips, &Silent)?))?;
+        Ok(Sent::New)
+    }
+}

@@ -1,0 +1,291 @@
+//! `docs/openapi.json` against the routes and against what is answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use reqwest::{RequestBuilder, StatusCode};
+use serde_json::{Map, Value};
+use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
+
+use crate::place::{Place, Serving};
+
+const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
+
+fn root() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn document() -> Value {
+    serde_json::from_str(&fs_err::read_to_string(root().join("docs/openapi.json")).unwrap())
+        .unwrap()
+}
+
+/// Paths and methods, as the router has them.
+fn routes() -> BTreeSet<(String, String)> {
+    let text = fs_err::read_to_string(root().join("server/src/routes/mod.rs")).unwrap();
+    let text: String = text.split_whitespace().collect();
+    let mut found = BTreeSet::new();
+    for route in text.split(".route(").skip(1) {
+        let (path, handlers) = route.strip_prefix('"').unwrap().split_once('"').unwrap();
+        let path = match path {
+            "/" => "/v1/repos/{repo}".to_owned(),
+            path if path.starts_with("/v1") || path == "/health" => path.to_owned(),
+            path => format!("/v1/repos/{{repo}}{path}"),
+        };
+        // What stands behind the last route of a router is not its handler.
+        let handlers = handlers.split(';').next().unwrap().split(".nest(").next().unwrap();
+        for method in METHODS {
+            let is = |text: &str| handlers.contains(&format!("{text}{method}("));
+            if is(",") || is(").") {
+                found.insert((path.replace("{*", "{"), method.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// Operations of the document: path, method, and what it says.
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    let all = paths.iter().flat_map(|(path, item)| {
+        let item = item.as_object().unwrap();
+        item.iter()
+            .map(move |(method, operation)| (path.clone(), method.clone(), operation.clone()))
+    });
+    all.collect()
+}
+
+#[test]
+fn the_document_has_the_routes_there_are_and_no_others() {
+    let document = document();
+    let told: BTreeSet<(String, String)> =
+        operations(&document).into_iter().map(|(path, method, _)| (path, method)).collect();
+    let routes = routes();
+    assert!(routes.len() > 30, "{routes:?}");
+    assert_eq!(told, routes);
+}
+
+/// Whether a value is what a schema says.
+fn valid(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let named = document.pointer(name.strip_prefix('#').unwrap());
+        return valid(document, named.ok_or(format!("no {name}"))?, value);
+    }
+    if let Some(any) = schema["anyOf"].as_array() {
+        let fits: Vec<_> = any.iter().map(|schema| valid(document, schema, value)).collect();
+        return if fits.iter().any(Result::is_ok) { Ok(()) } else { Err(format!("{fits:?}")) };
+    }
+    let of = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let fits = |known: &Value| *known == of || (*known == "number" && of == "integer");
+    let is_type = match &schema["type"] {
+        Value::Array(several) => several.iter().any(fits),
+        Value::Null => true,
+        one => fits(one),
+    };
+    let is_one = schema["enum"].as_array().is_none_or(|known| known.contains(value));
+    let is_const = schema.get("const").is_none_or(|only| only == value);
+    let is_enough = schema["minimum"].as_f64().is_none_or(|least| value.as_f64() >= Some(least));
+    if !(is_type && is_one && is_const && is_enough) {
+        return Err(format!("{value} is not {schema}"));
+    }
+    if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str()) {
+        let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let fits = match pattern {
+            "^[0-9a-f]{64}$" => is_hex && text.len() == 64,
+            "^([0-9a-f]{2})*$" => is_hex && text.len() % 2 == 0,
+            "^[0-7]{4}$" => text.len() == 4 && text.bytes().all(|b| (b'0'..=b'7').contains(&b)),
+            other => return Err(format!("pattern {other} is not known here")),
+        };
+        if !fits {
+            return Err(format!("{text} does not match {pattern}"));
+        }
+    }
+    match value {
+        Value::Array(items) => {
+            items.iter().try_for_each(|item| valid(document, &schema["items"], item))
+        }
+        Value::Object(map) => valid_object(document, schema, map),
+        _ => Ok(()),
+    }
+}
+
+fn valid_object(document: &Value, schema: &Value, map: &Map<String, Value>) -> Result<(), String> {
+    for (key, value) in map {
+        let known = match (&schema["properties"][key], &schema["additionalProperties"]) {
+            (Value::Null, more @ Value::Object(_)) => more,
+            (Value::Null, _) => return Err(format!("{key} is unknown")),
+            (known, _) => known,
+        };
+        valid(document, known, value).map_err(|fault| format!("{key}: {fault}"))?;
+    }
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut missing = required.filter(|name| !map.contains_key(*name));
+    missing.next().map_or(Ok(()), |name| Err(format!("no {name}")))
+}
+
+#[test]
+fn the_checker_finds_faults() {
+    let document = serde_json::json!({ "a": { "type": "string", "pattern": "^[0-7]{4}$" } });
+    let schema = serde_json::json!({
+        "type": "object", "additionalProperties": false, "required": ["a"],
+        "properties": { "a": { "$ref": "#/a" }, "b": { "anyOf": [{ "type": "null" }, { "const": 1 }] } },
+    });
+    let check = |text: &str| valid(&document, &schema, &serde_json::from_str(text).unwrap());
+    assert_eq!(check(r#"{"a": "0644", "b": null}"#), Ok(()));
+    for bad in [r#"{"a": "9"}"#, "{}", r#"{"a": "0644", "b": 2}"#, r#"{"a": "0644", "c": 1}"#, "[]"]
+    {
+        assert!(check(bad).is_err(), "{bad}");
+    }
+}
+
+/// A request for each operation that goes well, in an order in which it does.
+fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str, RequestBuilder)> {
+    let origin = serving.base.trim_end_matches("/v1/repos/default").to_owned();
+    let of_server = |path: &str| serving.client.get(format!("{origin}{path}"));
+    let get = |path: &str| serving.get(path);
+    let post = |path: &str, body: String| {
+        let kind = ("content-type", "application/json");
+        serving.client.post(format!("{}/{path}", serving.base)).header(kind.0, kind.1).body(body)
+    };
+    let tip = place.repo.refs().head_commit().unwrap().unwrap();
+    let blob = BlobId::of(b"content");
+    let pack = new.repo.store().packs()[0];
+    let (index, outlines) = new.outlines(&[pack]);
+    let first = place.repo.store().packs()[0];
+    let move_to = format!("{{\"commit\": \"{tip}\"}}");
+    let tag = format!("\"{tip}\"");
+    vec![
+        ("health", of_server("/health")),
+        ("server", of_server("/v1")),
+        ("openapi", of_server("/v1/openapi.json")),
+        ("repositories", of_server("/v1/repos")),
+        ("config", get("config")),
+        ("head", get("head")),
+        ("refs", get("refs")),
+        ("ref", get("refs/heads/main")),
+        ("moveRef", serving.put("refs/tags/v1", move_to).header("if-none-match", "*")),
+        (
+            "deleteRef",
+            serving.client.delete(format!("{}/refs/tags/v1", serving.base)).header("if-match", tag),
+        ),
+        ("packs", get("packs")),
+        ("pack", get(&format!("packs/{first}"))),
+        ("pack", get(&format!("packs/{first}")).header("range", "bytes=0-3")),
+        ("sendPack", serving.put(&format!("packs/{pack}"), new.pack_bytes(&pack))),
+        ("publish", serving.put(&format!("index/{index}"), outlines)),
+        ("index", get("index")),
+        ("indexFile", get(&format!("index/{index}"))),
+        ("object", get(&format!("objects/{blob}"))),
+        (
+            "sendObject",
+            serving.put(&format!("objects/{}", BlobId::of(b"x")), "x").header("snap-kind", "blob"),
+        ),
+        ("missing", post("missing", format!("{{\"ids\": [\"{blob}\", \"{}\"]}}", "0".repeat(64)))),
+        ("log", get("log?limit=1")),
+        ("diff", get("diff?to=main&limit=1")),
+        ("find", get("find?pattern=*")),
+        ("stats", get("stats")),
+        ("commit", get("commits/main")),
+        ("tree", get("commits/main/tree")),
+        ("treeAt", get("commits/main/tree/sub")),
+        ("tar", get("commits/main/archive.tar")),
+        ("tarZst", get("commits/main/archive.tar.zst")),
+        ("zip", get("commits/main/archive.zip?path=sub")),
+        ("bundle", get("commits/main/bundle")),
+        ("bundleWithout", post("commits/main/bundle", "{\"have\": []}".to_owned())),
+        ("file", get("commits/main/files/sub/a")),
+        ("file", get("commits/main/files/sub/a").header("range", "bytes=1-2")),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_answered_is_what_the_document_says() {
+    let (place, new) = (Place::new(), Place::new());
+    fs_err::create_dir(place.folder.path().join("files/sub")).unwrap();
+    fs_err::os::unix::fs::symlink("sub/a", place.folder.path().join("files/link")).unwrap();
+    place.change("b", "first");
+    place.change("sub/a", "content");
+    new.change("c", "what the other has");
+    let serving = Serving::of(&place);
+    let document = document();
+    let operations: BTreeMap<String, Value> = operations(&document)
+        .into_iter()
+        .map(|(_, _, operation)| (operation["operationId"].as_str().unwrap().to_owned(), operation))
+        .collect();
+    // Those have tests of their own: a hub of several stores, and a bundle.
+    let mut left: BTreeSet<&str> = operations.keys().map(String::as_str).collect();
+    left.remove("createRepository");
+    left.remove("takeBundle");
+    for (name, request) in requests(&serving, &place, &new) {
+        let answer = request.send().await.unwrap();
+        let told = &operations[name]["responses"][answer.status().as_str()];
+        assert!(told.is_object(), "{name} is answered with {}", answer.status());
+        left.remove(name);
+        let kind =
+            answer.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
+        let kind = kind.unwrap_or_default().split(';').next().unwrap().to_owned();
+        let Some(known) = told["content"].as_object() else {
+            assert!(answer.bytes().await.unwrap().is_empty(), "{name}");
+            continue;
+        };
+        let content = known.get(&kind).or_else(|| known.get("*/*"));
+        let content = content.unwrap_or_else(|| panic!("{name} is answered with {kind}"));
+        let body = answer.bytes().await.unwrap();
+        if kind == "application/json" && content["schema"].is_object() {
+            let value: Value = serde_json::from_slice(&body).unwrap();
+            valid(&document, &content["schema"], &value)
+                .unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+    }
+    assert!(left.is_empty(), "nobody asked for {left:?}");
+    let refusal = serving.get("commits/none").send().await.unwrap();
+    assert_eq!(refusal.status(), StatusCode::NOT_FOUND);
+    let problem: Value = serde_json::from_slice(&refusal.bytes().await.unwrap()).unwrap();
+    let schema = &document["components"]["schemas"]["Problem"];
+    assert_eq!(valid(&document, schema, &problem), Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_object_is_taken_if_it_is_what_it_says_and_complete() {
+    let (here, there) = (Place::new(), Place::new());
+    let id = here.change("a", "content");
+    let serving = Serving::of(&there);
+    let put = async |id: String, kind: &str, bytes: Vec<u8>| {
+        let put = serving.put(&format!("objects/{id}"), bytes).header("snap-kind", kind);
+        put.send().await.unwrap().status().as_u16()
+    };
+    let store = here.repo.store();
+    let commit = store.commit(&id).unwrap();
+    let tree = store.object(&commit.tree.object(), snap_core::format::pack::ObjectKind::Tree);
+    let (tree, blob) = (tree.unwrap(), BlobId::of(b"content").to_string());
+    assert_eq!(put(id.to_string(), "commit", commit.encode()).await, 422, "no tree");
+    assert_eq!(put(commit.tree.to_string(), "tree", tree.clone()).await, 422, "no content");
+    assert_eq!(put(blob.clone(), "blob", b"contend".to_vec()).await, 422);
+    assert_eq!(put(blob.clone(), "tree", b"content".to_vec()).await, 422);
+    assert_eq!(put(blob.clone(), "chunk list", b"content".to_vec()).await, 400);
+    assert!(there.repo.store().packs().is_empty());
+    assert_eq!(put(blob.clone(), "blob", b"content".to_vec()).await, 201);
+    assert_eq!(put(blob.clone(), "blob", b"content".to_vec()).await, 200, "once more");
+    assert_eq!(put(commit.tree.to_string(), "tree", tree).await, 201);
+    assert_eq!(put(id.to_string(), "commit", commit.encode()).await, 201);
+    // Longer than a frame of small ones.
+    let long: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    assert_eq!(put(BlobId::of(&long).to_string(), "blob", long.clone()).await, 201);
+    assert_eq!(put(BlobId::of(b"").to_string(), "blob", vec![0; 9 << 20]).await, 413);
+    let part = serving.get(&format!("objects/{}", BlobId::of(&long))).header("range", "bytes=7-9");
+    let part = part.send().await.unwrap();
+    assert_eq!(part.status(), StatusCode::PARTIAL_CONTENT);
+    assert_eq!(part.bytes().await.unwrap(), long[7..10]);
+    let opened = Repo::open(&there.store(), Disk::default(), &snap_core::base::observe::Silent);
+    assert_eq!(opened.unwrap().store().commit(&id).unwrap(), commit);
+    let scratch = fs_err::read_dir(there.store().join("tmp")).unwrap();
+    let left: Vec<_> = scratch.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "staged"), "{left:?}");
+}
