@@ -371,6 +371,29 @@ fn kept_bytes(folder: &std::path::Path) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bundles_go_through_replicas_as_pushes_do() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let first = place.change("a", "first");
+    let (one, two) = (bucket.replica("one"), bucket.replica("two"));
+    create(&one).await;
+    push(&one, &place, None, first).await;
+    let bundle = two.get(&format!("commits/{first}/bundle")).send().await.unwrap();
+    assert_eq!(bundle.status(), StatusCode::OK);
+    let bundle = bundle.bytes().await.unwrap();
+    let other = Bucket::new();
+    let (three, four) = (other.replica("three"), other.replica("four"));
+    create(&three).await;
+    let sent = three.client.post(format!("{}/bundles", three.base)).body(bundle);
+    let sent = sent.send().await.unwrap();
+    assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
+    let moved = set(&four, "main", None, first).send().await.unwrap();
+    assert_eq!(moved.status(), StatusCode::CREATED);
+    let read = three.get(&format!("objects/{first}")).send().await.unwrap();
+    assert_eq!(read.status(), StatusCode::OK);
+    assert_eq!(stands(&other.replica("five"), "main").await, Some(first));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_relay_passes_pushes_on_and_keeps_what_was_read() {
     let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
     let first = place.change("a", "first");
