@@ -22,7 +22,7 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
-use snap_server::settings::SettingsError;
+use snap_server::{access::tokens::TokensError, settings::SettingsError, tls::TlsError};
 
 use self::causes::causes;
 use crate::{stream::Interrupted, ui::Ui};
@@ -262,6 +262,24 @@ pub(crate) enum CliError {
     /// There is no folder for what is kept of an upstream.
     #[error("there is no folder for what is kept of the upstream")]
     NoCacheFolder,
+    /// Tokens of a server cannot be read, made or revoked.
+    #[error(transparent)]
+    Tokens {
+        /// Why.
+        source: TokensError,
+    },
+    /// The certificate of a server cannot be used.
+    #[error(transparent)]
+    Tls {
+        /// Why.
+        source: TlsError,
+    },
+    /// A time that is none, or over.
+    #[error("`{text}` is no time to come")]
+    Expires {
+        /// What was said.
+        text: String,
+    },
     /// A server would be open to the network, and nobody has to say who they are.
     #[error("a server at {address} would be open to everybody who can reach it")]
     OpenToAll {
@@ -391,9 +409,12 @@ impl CliError {
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repo(error) => error.kind(),
-            Self::Serve { .. } | Self::OpenToAll { .. } | Self::ServeTwice { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Serve { .. }
+            | Self::OpenToAll { .. }
+            | Self::Expires { .. }
+            | Self::ServeTwice { .. } => ErrorKind::Invalid,
+            Self::Tokens { source } => source.kind(),
+            Self::Tls { source } => source.kind(),
             Self::NoCacheFolder => ErrorKind::NotFound,
             Self::Listen { source, .. } => ErrorKind::of_io(source),
             Self::Config(error) => error.kind(),

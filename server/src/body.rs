@@ -66,7 +66,8 @@ pub async fn receive<T: Send + 'static>(
     work: impl FnOnce(Pieces) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let (to, pieces) = mpsc::channel(PIECES);
-    let working = tokio::task::spawn_blocking(move || work(Pieces { pieces }));
+    let span = tracing::Span::current();
+    let working = tokio::task::spawn_blocking(move || span.in_scope(|| work(Pieces { pieces })));
     let feed = async move {
         let mut left = accept.most_bytes;
         loop {
@@ -118,7 +119,9 @@ pub async fn whole(body: Body, accept: Accept) -> Result<Bytes, Problem> {
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let done = tokio::task::spawn_blocking(work).await;
+    // So that what is logged there says of which request it is.
+    let span = tracing::Span::current();
+    let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
     done.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "")))
 }
 

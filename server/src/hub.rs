@@ -75,6 +75,14 @@ impl Hub {
         }
     }
 
+    /// A folder of the server's own, for files that are about all repositories.
+    pub fn home(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Store(dir) | Place::Folder(dir) => Some(dir),
+            Place::Upstream(_) => None,
+        }
+    }
+
     /// Names of the repositories, sorted. May block.
     pub fn names(&self) -> Vec<String> {
         let folder = match &self.place {
@@ -159,9 +167,20 @@ impl Hub {
     }
 }
 
-fn no_repository(name: &str) -> String {
+/// Words for a repository that is not there, or not for whoever asks.
+pub(crate) fn no_repository(name: &str) -> String {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES).collect();
     format!("there is no repository `{shown}`")
+}
+
+/// The folder of its own that a server of what lies at `path` has.
+///
+/// # Errors
+/// [`RepoError::NoStore`] when there is nothing there.
+pub fn home(path: &Path) -> Result<PathBuf, RepoError> {
+    let folder = || path.is_dir().then(|| path.to_owned());
+    let missing = || RepoError::NoStore { dir: path.to_owned() };
+    store_in(path).or_else(folder).ok_or_else(missing)
 }
 
 /// The store that a folder is, or has in its `.snap`.

@@ -6,6 +6,8 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`right`] | what may be done |
+//! | [`tls`] | a certificate and its key |
 //! | [`settings`] | what there is to choose, and a file that says it |
 //! | [`problem`] | why a request was refused, as its sender is told |
 //! | [`body`] | bodies between connections and threads |
@@ -13,17 +15,27 @@
 //! | [`upstream`] | stores elsewhere that are served from here |
 //! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
 //! | [`hub`] | which repositories there are |
+//! | [`access`] | who may do what |
+//! | [`observe`] | logs, metrics |
+//! | [`quota`] | how much repositories may hold |
 //! | [`routes`] | the protocol: `docs/protocol.md` |
 //! | [`page`] | the same for people with a browser: `docs/page.md` |
+//! | [`socket`] | connections, not too many of them |
 //! | [`run`] | listening, and stopping in an orderly manner |
 
+pub mod access;
 pub mod body;
 pub mod cache;
 pub mod hub;
+pub mod observe;
 pub mod page;
 pub mod problem;
+pub mod quota;
 pub mod repository;
+pub mod right;
 pub mod routes;
 pub mod run;
 pub mod settings;
+pub mod socket;
+pub mod tls;
 pub mod upstream;

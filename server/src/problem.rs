@@ -22,6 +22,12 @@ use snap_core::{
 pub enum Code {
     /// The request makes no sense.
     Invalid,
+    /// Whoever asks must say who they are.
+    Unauthorized,
+    /// They may not do that.
+    Forbidden,
+    /// They ask too much at a time.
+    SlowDown,
     /// There is no such path in the protocol.
     NoRoute,
     /// The path takes no such method.
@@ -53,6 +59,9 @@ impl Code {
     pub fn status(self) -> StatusCode {
         match self {
             Self::Invalid => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::SlowDown => StatusCode::TOO_MANY_REQUESTS,
             Self::NoRoute | Self::NoRepository | Self::NotFound => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Rejected => StatusCode::UNPROCESSABLE_ENTITY,
@@ -69,6 +78,9 @@ impl Code {
     fn title(self) -> &'static str {
         match self {
             Self::Invalid => "the request makes no sense",
+            Self::Unauthorized => "a token is needed",
+            Self::Forbidden => "this token may not do that",
+            Self::SlowDown => "that was too much at a time",
             Self::NoRoute => "there is no such path",
             Self::NoMethod => "this cannot be done there",
             Self::NoRepository => "there is no such repository",
@@ -92,6 +104,8 @@ pub struct Problem {
     pub code: Code,
     /// With what, in words for people; no paths of the server, no secrets.
     pub detail: String,
+    /// In how many seconds another try may go better.
+    pub retry_after_secs: Option<u64>,
 }
 
 /// As it is sent.
@@ -108,7 +122,12 @@ struct Body<'a> {
 impl Problem {
     /// A refusal, with words.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into() }
+        Self { code, detail: detail.into(), retry_after_secs: None }
+    }
+
+    /// Another try may go better in so many seconds.
+    pub fn slow_down(secs: u64, detail: impl Into<String>) -> Self {
+        Self { retry_after_secs: Some(secs), ..Self::new(Code::SlowDown, detail) }
     }
 
     /// Something that is not there.
@@ -158,7 +177,15 @@ impl IntoResponse for Problem {
         };
         let mut response = (status, Json(body)).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, kind);
+        if let Some(secs) = self.retry_after_secs {
+            headers.insert(header::RETRY_AFTER, secs.into());
+        }
+        if self.code == Code::Unauthorized {
+            let scheme = HeaderValue::from_static("Bearer realm=\"snap\"");
+            headers.insert(header::WWW_AUTHENTICATE, scheme);
+        }
         // Somebody with a browser is told so in a page.
         response.extensions_mut().insert(self);
         response

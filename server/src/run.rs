@@ -2,14 +2,22 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use axum_server::Handle;
+use axum_server::{
+    Handle,
+    tls_rustls::{RustlsAcceptor, RustlsConfig},
+};
+use hyper_util::rt::TokioTimer;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
     page::with_pages,
     problem::{Code, Problem},
-    routes::{Server, router},
+    routes::{Server, observed, router},
+    socket::Sockets,
 };
+
+/// Requests on one connection at a time.
+const STREAMS: u32 = 256;
 
 /// A server that listens and does not answer yet.
 #[derive(Debug)]
@@ -70,10 +78,28 @@ impl Listening {
             axum::response::IntoResponse::into_response(Problem::new(Code::Unavailable, ""))
         };
         let protocol = router(self.server.clone()).layer(CatchPanicLayer::custom(panicked));
-        let router = with_pages(protocol, self.server);
+        let router = with_pages(protocol, self.server.clone());
+        let router = observed(router, &self.server);
+        let limits = &self.server.settings().limits;
+        let sockets = Sockets::new(limits.connections, patience);
         let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
         let builder = server.http_builder();
-        builder.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(patience);
-        server.serve(router.into_make_service()).await
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .keep_alive_interval(patience)
+            .keep_alive_timeout(patience);
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let Some(tls) = self.server.settings().tls.clone() else {
+            return server.acceptor(sockets).serve(service).await;
+        };
+        let config = RustlsConfig::from_config(tls.read().map_err(io::Error::other)?);
+        let follow = tokio::spawn(tls.follow(config.clone()));
+        let served = server.acceptor(RustlsAcceptor::new(config).acceptor(sockets)).serve(service);
+        let done = served.await;
+        follow.abort();
+        done
     }
 }

@@ -5,6 +5,10 @@
 //! # upstream = "s3://bucket/prefix"
 //! # cache = "/var/cache/snap"
 //! cache_bytes = 10737418240
+//! without_tokens_anyone_may_read_and_write = false
+//! proxies = []
+//! metrics_without_token = false
+//! # tokens = "/etc/snap/tokens.toml"
 //!
 //! [limits]
 //! stop_secs = 10
@@ -15,19 +19,47 @@
 //! missing_ids = 1000000
 //! cache_bytes = 67108864
 //! upstream_secs = 5
+//! connections = 10000
+//! requests_per_sec = 0
+//! uploads = 0
+//! upload_bytes_per_sec = 0
+//!
+//! # [tls]
+//! # cert = "/etc/snap/cert.pem"
+//! # key = "/etc/snap/key.pem"
+//!
+//! [log]
+//! format = "text"
+//! level = "info"
+//! # audit = "/var/log/snap/audit.jsonl"
+//!
+//! [quota]
+//! # default_bytes = 1000000000000
+//!
+//! [quota.repositories]
+//! # "team/project" = 1000000000
 //! ```
 //!
 //! A key that is not known is an error: a limit with a typing error in its name
 //! would limit nothing.
 
+mod log;
+mod quota;
+
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use snap_core::base::{io::PathError, limits};
+
+pub use self::{
+    log::{Format, Level, Log},
+    quota::Quota,
+};
+use crate::tls::Tls;
 
 /// Port unless told otherwise.
 pub const PORT: u16 = 7627;
@@ -51,6 +83,23 @@ pub struct Settings {
     pub cache: Option<PathBuf>,
     /// About how many bytes of packs are kept.
     pub cache_bytes: u64,
+    /// File of tokens, in place of the one in what is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<PathBuf>,
+    /// Whether a server without tokens may listen on other addresses than those
+    /// of its own machine.
+    pub without_tokens_anyone_may_read_and_write: bool,
+    /// Addresses of proxies that say in `X-Forwarded-For` for whom they ask.
+    pub proxies: Vec<IpAddr>,
+    /// Whether `/metrics` may be read without a token.
+    pub metrics_without_token: bool,
+    /// Certificate and key; without them the server speaks plain HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// What is logged.
+    pub log: Log,
+    /// How much repositories may hold.
+    pub quota: Quota,
     /// How much there may be of what.
     pub limits: Limits,
 }
@@ -75,6 +124,15 @@ pub struct Limits {
     pub cache_bytes: usize,
     /// How long who reads waits for an upstream before what is here is served.
     pub upstream_secs: u64,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Requests a second for each token, or address where there is none; 0 is no
+    /// limit.
+    pub requests_per_sec: u32,
+    /// Uploads at a time for each of them; 0 is no limit.
+    pub uploads: usize,
+    /// Bytes a second that each of them may send; 0 is no limit.
+    pub upload_bytes_per_sec: u64,
 }
 
 impl Default for Settings {
@@ -85,6 +143,13 @@ impl Default for Settings {
             upstream: None,
             cache: None,
             cache_bytes: CACHE_BYTES,
+            tokens: None,
+            without_tokens_anyone_may_read_and_write: false,
+            proxies: Vec::new(),
+            metrics_without_token: false,
+            tls: None,
+            log: Log::default(),
+            quota: Quota::default(),
             limits: Limits::default(),
         }
     }
@@ -101,6 +166,10 @@ impl Default for Limits {
             missing_ids: 1_000_000,
             cache_bytes: 64 << 20,
             upstream_secs: 5,
+            connections: 10_000,
+            requests_per_sec: 0,
+            uploads: 0,
+            upload_bytes_per_sec: 0,
         }
     }
 }

@@ -293,6 +293,9 @@ fn every_record_is_as_its_schema_says() {
         (&["fetch"], &["fetched"]),
         (&["--stats", "ls", &url], &["entry", "remote-stats"]),
         (&["remote", "remove", "origin"], &["remote-changed"]),
+        (&["serve", "token", "add", "ci", "--repo", "a"], &["token-changed"]),
+        (&["serve", "token", "list"], &["token"]),
+        (&["serve", "token", "revoke", "ci"], &["token-changed"]),
     ];
     odd_tree(&env);
     for (args, names) in runs {

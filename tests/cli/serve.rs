@@ -148,7 +148,8 @@ fn what_it_cannot_serve_is_told() {
     says(&serve(&["nowhere"]), 1, &["there is no store at nowhere"]);
     says(&serve(&[]), 1, &["there is no store here or above"]);
     fs_err::create_dir(env.path("stores")).unwrap();
-    let open = ["a server at 0.0.0.0:0 would be open to everybody", "hint: it knows no tokens yet"];
+    let open =
+        ["a server at 0.0.0.0:0 would be open to everybody", "hint: `snap serve token add NAME`"];
     says(&serve(&["stores", "--listen", "0.0.0.0:0"]), 2, &open);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -157,4 +158,72 @@ fn what_it_cannot_serve_is_told() {
     env.write("serve.toml", "lisen = 1\n");
     let unknown = ["serve.toml", "unknown field `lisen`", "expected"];
     says(&serve(&["stores", "--config", "serve.toml"]), 2, &unknown);
+}
+
+/// Makes a token for what is served at `of`.
+fn token(env: &TestEnv, of: &str, args: &[&str]) -> String {
+    env.snap([&["serve", "token", "add", "--of", of], args].concat()).succeeds().line().to_owned()
+}
+
+#[test]
+fn whoever_has_a_token_may_do_what_it_is_for() {
+    let mut env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    let read = token(&env, "here", &["ada"]);
+    let append = token(&env, "here", &["ci", "--scope", "append", "--expires", "2990-01-31"]);
+    let write = token(&env, "here", &["bob", "--scope", "write", "--repo", "default"]);
+    let listed = env.snap_in("here", ["serve", "token", "list"]).succeeds().stdout;
+    let lines: Vec<&str> = listed.lines().collect();
+    assert_eq!(lines[0], "ada  read    all repositories");
+    assert!(lines[1].starts_with("ci   append  all repositories, until 2990-01-31"), "{listed}");
+    assert_eq!(lines[2], "bob  write   default");
+    let serving = Serving::start(&env, "here");
+    let url = serving.url.clone();
+    let nobody = env.snap(["clone", "-q", &url, "none"]);
+    says(&nobody, 1, &["this needs a token", "hint: a token is needed: SNAP_REMOTE_SECRET"]);
+    env.set("SNAP_REMOTE_SECRET", &read);
+    env.snap(["clone", "-q", &url, "there"]).succeeds();
+    commit(&env, "there", "second\n");
+    let refused = env.snap_in("there", ["push", "-q"]);
+    says(&refused, 1, &["it needs append", "hint: this token may not do that"]);
+    assert!(!refused.stderr.contains(&read), "{}", refused.stderr);
+    env.set("SNAP_REMOTE_SECRET", &append);
+    let refused = env.snap_in("there", ["push", "-q"]);
+    says(&refused, 1, &["it needs write"]);
+    env.snap_in("there", ["branch", "mine"]).succeeds();
+    env.snap_in("there", ["push", "-q", "origin", "mine"]).succeeds();
+    env.set("SNAP_REMOTE_SECRET", &write);
+    env.snap_in("there", ["push", "-q"]).succeeds();
+    assert_eq!(env.snap_in("here", ["cat", "main:notes.txt"]).succeeds().stdout, "second\n");
+    let log = env.snap_in("here", ["branch", "--log", "main"]).succeeds().stdout;
+    assert!(log.contains("bob"), "{log}");
+    env.snap_in("here", ["serve", "token", "revoke", "bob"]).succeeds();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    says(&env.snap_in("there", ["pull", "-q"]), 1, &["this token does not hold here"]);
+    // Neither does the file of tokens stand in the way of anything.
+    env.snap_in("here", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn tokens_that_cannot_be_made_are_told_and_a_server_with_some_may_listen_anywhere() {
+    let env = TestEnv::new();
+    fs_err::create_dir(env.path("stores")).unwrap();
+    let made =
+        |args: &[&str]| env.snap([&["serve", "token", "add", "--of", "stores"], args].concat());
+    says(&made(&["a b"]), 2, &["a token cannot be called `a b`", "hint: a name has"]);
+    says(&made(&["a", "--expires", "2001-01-01"]), 2, &["`2001-01-01` is no time to come"]);
+    made(&["a"]).succeeds();
+    says(&made(&["a"]), 1, &["there is already a token `a`", "hint: `snap serve token revoke"]);
+    let revoke = env.snap(["serve", "token", "revoke", "b", "--of", "stores"]);
+    says(&revoke, 1, &["there is no token `b`", "hint: `snap serve token list`"]);
+    // It goes on to the next obstacle.
+    let serve = env.snap(["serve", "stores", "--listen", "192.0.2.1:0"]);
+    says(&serve, 1, &["cannot listen on 192.0.2.1:0"]);
+    let open = "--without-tokens-anyone-may-read-and-write";
+    fs_err::create_dir(env.path("others")).unwrap();
+    let serve = env.snap(["serve", "others", open, "--listen", "192.0.2.1:0"]);
+    says(&serve, 1, &["cannot listen on 192.0.2.1:0"]);
+    env.write("others/tokens.toml", "version = 2");
+    let broken = env.snap(["serve", "others"]);
+    says(&broken, 2, &["is no file of tokens: its version is 2"]);
 }

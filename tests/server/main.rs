@@ -15,4 +15,7 @@ mod place;
 mod protocol;
 mod refused;
 mod showcase;
+mod tls;
+mod tokens;
 mod upstream;
+mod watched;

@@ -163,6 +163,8 @@ fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str,
     let tag = format!("\"{tip}\"");
     vec![
         ("health", of_server("/health")),
+        ("ready", of_server("/ready")),
+        ("metrics", of_server("/metrics")),
         ("server", of_server("/v1")),
         ("openapi", of_server("/v1/openapi.json")),
         ("repositories", of_server("/v1/repos")),

@@ -91,7 +91,8 @@ impl Serving {
         Self::at(folder, Settings::default())
     }
 
-    fn at(path: &Path, settings: Settings) -> Self {
+    /// Serves a store, or a folder of stores.
+    pub(crate) fn at(path: &Path, settings: Settings) -> Self {
         Self::of_hub(Hub::open(path).unwrap(), settings)
     }
 
@@ -107,6 +108,7 @@ impl Serving {
     }
 
     /// Its address, without a path.
+    /// The server, without a path.
     pub(crate) fn origin(&self) -> &str {
         self.base.trim_end_matches("/v1/repos/default")
     }

@@ -45,6 +45,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
     let kind = match (path, argument.get_id().as_str(), &*name) {
         (["branch"], "log", _) => Kind::BranchOrHead,
         (["branch"], _, "NAME") | (_, "branch", _) => Kind::Branch,
+        (["serve", ..], _, "NAME" | "REPOSITORY") => Kind::Other,
         (["tag"], _, "NAME") => Kind::Tag,
         (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
         (["clone"], "name", _) | (["remote", "add"], _, _) => Kind::Other,

@@ -15,6 +15,7 @@ use snap_core::{
     },
     store::{BundleError, StoreError},
 };
+use snap_server::{access::tokens::TokensError, tls::TlsError};
 
 use crate::{
     report::{CliError, causes::causes, remote},
@@ -54,7 +55,20 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
 fn of_cli(error: &CliError) -> Option<String> {
     let hint = match error {
         CliError::OpenToAll { .. } => {
-            "it knows no tokens yet: listen on 127.0.0.1, and reach it with `ssh -L` or a proxy"
+            "`snap serve token add NAME` makes a token; then nobody without one is let in"
+        }
+        CliError::Tls { source: TlsError::Invalid { .. } | TlsError::Pair { .. } } => {
+            "they are PEM: `-----BEGIN CERTIFICATE-----`, and the private key that it was made for"
+        }
+        CliError::Expires { .. } => "a date is such as 2027-01-31 or 2027-01-31T10:00",
+        CliError::Tokens { source: TokensError::Taken { .. } } => {
+            "`snap serve token revoke NAME` first, or take another name"
+        }
+        CliError::Tokens { source: TokensError::NoToken { .. } } => {
+            "`snap serve token list` tells which there are"
+        }
+        CliError::Tokens { source: TokensError::Name { .. } } => {
+            "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
         }
         CliError::ServeTwice { .. } => "leave one of them out, or the `upstream` in the settings",
         CliError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",

@@ -81,6 +81,13 @@ fn of_remote(error: &RemoteError) -> Option<String> {
 
 fn of_service(error: &ServiceError) -> Option<String> {
     let hint = match error.what {
+        What::Unauthenticated if is_server(error) => {
+            "a token is needed: SNAP_REMOTE_SECRET says it, or `remote.NAME.credentials_file`; \
+             whoever runs the server makes one with `snap serve token add`"
+        }
+        What::Denied if is_server(error) => {
+            "this token may not do that: `snap serve token list` there tells what each is for"
+        }
         What::Unauthenticated => {
             "check the keys (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, SNAP_REMOTE_SECRET, or \
              `remote.NAME.credentials_…`); `snap remote check` tries them"
@@ -110,6 +117,11 @@ fn of_service(error: &ServiceError) -> Option<String> {
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// Whether it is one of ours.
+fn is_server(error: &ServiceError) -> bool {
+    ["http://", "https://"].iter().any(|scheme| error.location.starts_with(scheme))
 }
 
 fn of_open(error: &OpenError) -> Option<String> {

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode;
 use snap_core::{base::id::CommitId, format::commit::Commit, repo::spec::Revisions};
 
 use super::{Pages, link::Links};
-use crate::{body::blocking, problem::Problem, repository::Repository};
+use crate::{access::who::Who, body::blocking, problem::Problem, repository::Repository};
 
 /// What is asked for, and by whom.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Ask {
     /// `/r/{repo}/…`, decoded.
     parts: Vec<Vec<u8>>,
     query: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whoever asks.
+    pub(super) who: Who,
     /// How the server is reached, such as `http://127.0.0.1:7627`.
     pub(super) origin: String,
 }
@@ -45,6 +47,7 @@ impl FromRequestParts<Pages> for Ask {
         Ok(Self {
             pages: pages.clone(),
             parts: uri.path().split('/').skip(1).map(decoded).collect(),
+            who: parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody),
             query: query(uri.query().unwrap_or_default()),
             origin: format!("http://{}", host.unwrap_or("localhost")),
         })

@@ -12,7 +12,12 @@ use super::{
     shell::Shell,
     show,
 };
-use crate::{body::blocking, problem::Problem, repository::Repository};
+use crate::{
+    access::who::Right,
+    body::blocking,
+    problem::{Code, Problem},
+    repository::Repository,
+};
 
 /// Of so many repositories it is told what is new in them.
 const TOLD: usize = 100;
@@ -30,15 +35,19 @@ struct Told {
 }
 
 pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
+    if !ask.who.is_known() {
+        return Err(Problem::new(Code::Unauthorized, "this needs a token"));
+    }
     blocking(move || {
         let hub = ask.pages.server().hub();
+        let theirs = |name: &String| ask.who.may(Right::Read, name);
         let row = |(at, name): (usize, String)| {
             // One that cannot be read keeps nobody from the others.
             let repository = if at < TOLD { hub.get(&name).ok() } else { None };
             let told = repository.and_then(|repository| told(&repository).ok());
             Row { name, told }
         };
-        let rows: Vec<Row> = hub.names().into_iter().enumerate().map(row).collect();
+        let rows: Vec<Row> = hub.names().into_iter().filter(theirs).enumerate().map(row).collect();
         Ok(page(&ask, &rows))
     })
     .await

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use axum::{Router, middleware::from_fn, routing::get};
 
 use self::{ask::Ask, growth::Growth};
-use crate::routes::Server;
+use crate::routes::{Server, guarded};
 
 /// What all pages share.
 #[derive(Clone, Debug)]
@@ -70,7 +70,8 @@ impl Pages {
 
 /// Adds the pages to the protocol.
 pub fn with_pages(protocol: Router, server: Server) -> Router {
-    let pages = Pages { shared: Arc::new(Shared { server, growth: Growth::default() }) };
+    let shared = Shared { server: server.clone(), growth: Growth::default() };
+    let pages = Pages { shared: Arc::new(shared) };
     let pages = Router::new()
         .route("/", get(home::view))
         .route("/assets/{name}", get(assets::read))
@@ -87,5 +88,5 @@ pub fn with_pages(protocol: Router, server: Server) -> Router {
         .route("/r/{repo}/refs", get(async |ask: Ask| ask.show(refs::view).await))
         .route("/r/{repo}/stats", get(async |ask: Ask| ask.show(stats::view).await))
         .with_state(pages);
-    protocol.merge(pages).layer(from_fn(guard::guard))
+    guarded(protocol.merge(pages), &server).layer(from_fn(guard::guard))
 }

@@ -22,7 +22,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    body::{self, receive, whole},
+    body::{self, blocking, receive, whole},
     problem::{Code, Problem},
     repository::Have,
 };
@@ -181,11 +181,26 @@ struct TakenJson {
 pub(super) async fn take(
     State(server): State<Server>,
     Path(repo): Path<String>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let accept = server.accept(server.settings().limits.bundle_bytes);
-    let taken = receive(body, accept, move |pieces| server.hub().get(&repo)?.take_bundle(pieces));
-    let taken = taken.await?;
+    let most = server.settings().limits.bundle_bytes;
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
+    let length: Option<u64> = length.and_then(|text| text.parse().ok());
+    let hub = server.clone();
+    let room = blocking(move || {
+        let repository = hub.hub().get(&repo)?;
+        let room = hub.quotas().room(&repository, length, most)?;
+        Ok((repository, room))
+    });
+    let (repository, room) = room.await?;
+    let most_bytes = room.as_ref().map_or(most, |room| room.bytes.min(most));
+    let taken =
+        receive(body, server.accept(most_bytes), move |pieces| repository.take_bundle(pieces));
+    let taken = taken.await.map_err(|problem| match &room {
+        Some(room) if problem.code == Code::TooLarge && most_bytes < most => room.exceeded(),
+        _ => problem,
+    })?;
     let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
     let told = TakenJson {
         commit: taken.commit.to_string(),

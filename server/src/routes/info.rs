@@ -1,7 +1,7 @@
 //! What the server is, and which repositories it has.
 
 use axum::{
-    Json,
+    Extension, Json,
     body::Body,
     extract::{Path, State},
     response::{IntoResponse, Response},
@@ -12,6 +12,7 @@ use snap_core::base::limits;
 
 use super::{PROTOCOL, Server};
 use crate::{
+    access::who::{Right, Who},
     body::{blocking, whole},
     problem::{Code, Problem},
     upstream::contact::Away,
@@ -22,6 +23,7 @@ pub(super) struct ServerJson {
     server: &'static str,
     version: &'static str,
     protocol: u32,
+    authentication: &'static str,
     limits: LimitsJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<UpstreamJson>,
@@ -53,9 +55,17 @@ struct LimitsJson {
 pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
     let chosen = &server.settings().limits;
     let limits = LimitsJson { pack_bytes: chosen.upload_bytes, missing_ids: chosen.missing_ids };
+    let authentication = if server.access().is_guarded() { "bearer" } else { "none" };
     let version = env!("CARGO_PKG_VERSION");
     let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().away()));
-    Json(ServerJson { server: "snap", version, protocol: PROTOCOL, limits, upstream })
+    Json(ServerJson {
+        server: "snap",
+        version,
+        protocol: PROTOCOL,
+        authentication,
+        limits,
+        upstream,
+    })
 }
 
 #[derive(Serialize)]
@@ -74,12 +84,14 @@ pub(super) async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
-/// `GET /v1/repos`.
+/// `GET /v1/repos`: those that whoever asks may read.
 pub(super) async fn repositories(
     State(server): State<Server>,
+    Extension(who): Extension<Who>,
 ) -> Result<Json<RepositoriesJson>, Problem> {
     let names = blocking(move || Ok(server.hub().names())).await?;
-    let repositories = names.into_iter().map(|name| RepositoryJson { name }).collect();
+    let theirs = names.into_iter().filter(|name| who.may(Right::Read, name));
+    let repositories = theirs.map(|name| RepositoryJson { name }).collect();
     Ok(Json(RepositoriesJson { repositories }))
 }
 
@@ -116,9 +128,4 @@ pub(super) async fn tell_away(State(server): State<Server>, mut response: Respon
         }
     }
     response
-}
-
-/// `GET /health`: it answers.
-pub(super) async fn health() -> &'static str {
-    "ok\n"
 }

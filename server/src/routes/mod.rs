@@ -13,21 +13,25 @@ mod packs;
 mod range;
 mod refs;
 mod stats_json;
+mod status;
 mod target;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    middleware::map_response_with_state,
+    middleware::{self, map_response_with_state},
     routing::{get, post, put},
 };
 
 use self::files::Files;
 use crate::{
+    access::{Access, guard::guard},
     body::{Accept, blocking},
     hub::Hub,
+    observe::{Observe, metrics::Metrics, observe},
     problem::{Code, Problem},
+    quota::Quotas,
     repository::Repository,
     settings::Settings,
 };
@@ -46,13 +50,21 @@ struct Shared {
     hub: Hub,
     files: Files,
     settings: Settings,
+    access: Arc<Access>,
+    observe: Arc<Observe>,
+    quotas: Arc<Quotas>,
+    ready: status::Ready,
 }
 
 impl Server {
     /// A server of these repositories.
     pub fn new(hub: Hub, settings: Settings) -> Self {
         let files = Files::new(settings.limits.cache_bytes);
-        Self { shared: Arc::new(Shared { hub, files, settings }) }
+        let access = Arc::new(Access::new(hub.home(), &settings));
+        let observe = Arc::new(Observe::new(Arc::clone(&access), &settings.log));
+        let quotas = Arc::new(Quotas::new(settings.quota.clone()));
+        let ready = status::Ready::default();
+        Self { shared: Arc::new(Shared { hub, files, settings, access, observe, quotas, ready }) }
     }
 
     /// Its repositories.
@@ -63,6 +75,25 @@ impl Server {
     /// Files that were read lately.
     fn files(&self) -> &Files {
         &self.shared.files
+    }
+
+    /// Who may do what there.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.shared.access
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        self.shared.observe.metrics()
+    }
+
+    /// How much repositories may hold.
+    fn quotas(&self) -> &Arc<Quotas> {
+        &self.shared.quotas
+    }
+
+    fn ready(&self) -> &status::Ready {
+        &self.shared.ready
     }
 
     /// What was chosen for it.
@@ -86,7 +117,17 @@ impl Server {
     }
 }
 
-/// All there is.
+/// Lets only those pass who may: around all there is, pages included.
+pub fn guarded(router: Router, server: &Server) -> Router {
+    router.layer(middleware::from_fn_with_state(Arc::clone(server.access()), guard))
+}
+
+/// Sees who does what: around that.
+pub fn observed(router: Router, server: &Server) -> Router {
+    router.layer(middleware::from_fn_with_state(Arc::clone(&server.shared.observe), observe))
+}
+
+/// The protocol. It is to be [`guarded`].
 pub fn router(server: Server) -> Router {
     let repository = Router::new()
         .route("/", put(info::create))
@@ -111,7 +152,9 @@ pub fn router(server: Server) -> Router {
         .route("/v1/repos", get(info::repositories))
         .nest("/v1/repos/{repo}", repository)
         .merge(commits())
-        .route("/health", get(info::health))
+        .route("/health", get(status::health))
+        .route("/ready", get(status::ready))
+        .route("/metrics", get(status::metrics))
         .fallback(async || Problem::new(Code::NoRoute, ""))
         .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
         .layer(map_response_with_state(server.clone(), info::tell_away))

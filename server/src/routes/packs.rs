@@ -19,7 +19,7 @@ use snap_core::base::{id::PackId, limits};
 
 use super::{Server, conditional::FOREVER, range::Wanted};
 use crate::{
-    body::{self, blocking, whole},
+    body::{self, Accept, blocking, whole},
     problem::{Code, Problem},
     repository::{Listed, Sent},
 };
@@ -119,9 +119,20 @@ pub(super) async fn write(
     }
     let accept = server.accept(chosen.upload_bytes);
     let hub = server.clone();
-    let repository = blocking(move || hub.hub().get(&repo)).await?;
-    let sent = body::receive(body, accept, move |pieces| repository.receive(id, pieces)).await?;
-    Ok(status(sent))
+    let most = chosen.upload_bytes;
+    let room = blocking(move || {
+        let repository = hub.hub().get(&repo)?;
+        let room = hub.quotas().room(&repository, length, most)?;
+        Ok((repository, room))
+    });
+    let (repository, room) = room.await?;
+    let most_bytes = room.as_ref().map_or(most, |room| room.bytes.min(most));
+    let accept = Accept { most_bytes, ..accept };
+    let sent = body::receive(body, accept, move |pieces| repository.receive(id, pieces)).await;
+    sent.map(status).map_err(|problem| match &room {
+        Some(room) if problem.code == Code::TooLarge && most_bytes < most => room.exceeded(),
+        _ => problem,
+    })
 }
 
 /// `GET /v1/repos/{repo}/index`.

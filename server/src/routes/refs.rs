@@ -2,7 +2,7 @@
 //! of the commit that it stands at.
 
 use axum::{
-    Json,
+    Extension, Json,
     body::Body,
     extract::{Path, State},
     response::{IntoResponse, Response},
@@ -16,6 +16,7 @@ use snap_core::{
 
 use super::Server;
 use crate::{
+    access::who::Who,
     body::whole,
     problem::{Code, Problem},
     repository::Expected,
@@ -101,6 +102,7 @@ pub(super) async fn read(
 pub(super) async fn write(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
+    Extension(who): Extension<Who>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -113,7 +115,7 @@ pub(super) async fn write(
     let commit: CommitId =
         sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
     let moved = server
-        .with(repo, move |repository| repository.swap(&name, expected, Some(commit), "client"));
+        .with(repo, move |repository| repository.swap(&name, expected, Some(commit), who.logged()));
     moved.await?;
     let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, [(header::ETAG, etag(commit)?)]).into_response())
@@ -123,11 +125,14 @@ pub(super) async fn write(
 pub(super) async fn delete(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
+    Extension(who): Extension<Who>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let name = named(&name)?;
     let expected = expected(&headers)?;
-    server.with(repo, move |repository| repository.swap(&name, expected, None, "client")).await?;
+    let deleted =
+        server.with(repo, move |repository| repository.swap(&name, expected, None, who.logged()));
+    deleted.await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

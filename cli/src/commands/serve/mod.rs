@@ -1,18 +1,26 @@
 //! `snap serve`: a server for stores.
 
+mod token;
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use clap::Subcommand;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use snap_server::{
+    access,
     hub::Hub,
+    observe::audit::Audit,
     routes::Server,
     run::{Listening, Stop},
-    settings::Settings,
+    settings::{Format, Level, Log, Settings},
+    tls::Tls,
     upstream::{Upstream, cache::Cache},
 };
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
     context::Context,
@@ -30,6 +38,7 @@ Examples:
   snap serve s3://bucket/prefix              a store in a bucket, or all that are below
   snap serve --upstream http://host:7627     a relay: what was read once is kept here
   snap serve --listen 127.0.0.1:8080
+  snap serve token add ada                   from then on, nobody without a token
   snap clone http://127.0.0.1:7627 copy      in another terminal
   snap push http://127.0.0.1:7627/team/project main";
 
@@ -41,11 +50,15 @@ Examples:
 /// kept here, and served when the upstream is away; what is pushed goes there
 /// before it is acknowledged, so any number of servers can stand before one bucket.
 /// Everything that is pushed is checked before anybody sees it. Ctrl-C stops
-/// it once what is under way has ended. There are no tokens yet: it listens on
-/// this machine only.
+/// it once what is under way has ended. Until `snap serve token` has made a
+/// token it listens on this machine only. Settings, tokens, TLS: docs/server.md.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct ServeArgs {
+    /// What to do; serve if not given
+    #[command(subcommand)]
+    action: Option<Action>,
+
     /// Store, folder of stores, or a location such as s3://bucket/prefix; the
     /// store you stand in if not given
     #[arg(value_name = "FOLDER")]
@@ -62,38 +75,77 @@ pub(crate) struct ServeArgs {
     /// File of settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// File with the certificate to show, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// File with its private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Listen on any address without a single token: whoever reaches it reads
+    /// everything and pushes what they like
+    #[arg(long)]
+    without_tokens_anyone_may_read_and_write: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Token(token::TokenArgs),
+}
+
+impl ServeArgs {
+    /// What the file says, and the flags in its place.
+    fn settings(&self) -> Result<Settings, CliError> {
+        let mut settings = match &self.config {
+            Some(path) => Settings::read(path).map_err(|source| CliError::Serve { source })?,
+            None => Settings::default(),
+        };
+        if let Some(listen) = self.listen {
+            settings.listen = listen;
+        }
+        settings.without_tokens_anyone_may_read_and_write |=
+            self.without_tokens_anyone_may_read_and_write;
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            settings.tls = Some(Tls { cert: cert.clone(), key: key.clone() });
+        }
+        Ok(settings)
+    }
 }
 
 pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
-    let mut settings = match &args.config {
-        Some(path) => Settings::read(path).map_err(|source| CliError::Serve { source })?,
-        None => Settings::default(),
-    };
-    if let Some(listen) = args.listen {
-        settings.listen = listen;
+    if let Some(Action::Token(args)) = &args.action {
+        return token::run(args, cx);
     }
-    if !settings.listen.ip().is_loopback() {
+    let settings = args.settings()?;
+    let (hub, shown) = hub(args, &settings, cx)?;
+    let has_tokens =
+        access::check(hub.home(), &settings).map_err(|source| CliError::Tokens { source })?;
+    let is_open = !has_tokens && !settings.without_tokens_anyone_may_read_and_write;
+    if is_open && !settings.listen.ip().is_loopback() {
         return Err(CliError::OpenToAll { address: settings.listen });
     }
-    let (hub, shown) = hub(args, &settings, cx)?;
+    let scheme = match &settings.tls {
+        Some(tls) => tls.read().map(|_| "https").map_err(|source| CliError::Tls { source })?,
+        None => "http",
+    };
+    if let Some(path) = &settings.log.audit {
+        Audit::open(path)?;
+    }
+    log(&settings.log);
+    allow_files();
     let listen = settings.listen;
     let failed = |source| CliError::Listen { address: listen, source };
     let listening = Listening::new(Server::new(hub, settings)).map_err(failed)?;
     let address = listening.address().map_err(failed)?;
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        let url = format!("http://{address}");
+        let url = format!("{scheme}://{address}");
         out.json(&serde_json::json!({ "version": 1, "type": "serving", "url": url }))?;
         out.finish()?;
     }
-    cx.ui().status(format_args!("Serving {shown} at http://{address}"));
-    // What goes wrong with a request is its sender's to know in short, and ours
-    // in full.
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .with_ansi(false)
-        .init();
+    cx.ui().status(format_args!("Serving {shown} at {scheme}://{address}"));
     let stop = listening.stop();
     cx.runtime()?
         .block_on(async {
@@ -107,6 +159,30 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
         })
         .map_err(failed)?;
     Ok(Done::Well)
+}
+
+/// Logs to stderr. What goes wrong with a request is its sender's to know in
+/// short, and ours in full.
+fn log(chosen: &Log) {
+    let level = match chosen.level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    };
+    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
+    let lines = lines.with_ansi(false);
+    match chosen.format {
+        Format::Text => lines.init(),
+        Format::Json => lines.json().flatten_event(true).with_span_list(false).init(),
+    }
+}
+
+/// Takes as many open files as the system allows: each connection is one.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // With fewer there are fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// What is served, and what it is called.

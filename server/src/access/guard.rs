@@ -1,0 +1,165 @@
+//! What lets a request pass, or not. Whoever asks stands in the extensions of
+//! the request, and of its answer, as a [`Who`].
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use axum::{
+    extract::{ConnectInfo, Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{Extensions, HeaderMap, Method};
+
+use super::{
+    Access, from_cookie, from_header,
+    need::{Need, need},
+    who::{Right, Who},
+};
+use crate::{
+    hub::no_repository,
+    problem::{Code, Problem},
+};
+
+/// Header in which proxies say for whom they ask.
+const FORWARDED: &str = "x-forwarded-for";
+
+/// Lets a request pass if whoever asks may do that.
+pub async fn guard(
+    State(access): State<Arc<Access>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let address = access.address(request.headers(), request.extensions());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let needs = match need(&method, &path, request.headers()) {
+        Need::ReadAll if access.is_watched_openly => Need::Nothing,
+        needs => needs,
+    };
+    let (who, problem) = match access.who(&needs, &method, request.headers(), address).await {
+        Ok(who) => {
+            let problem = refused(&needs, &who);
+            (who, problem)
+        }
+        Err(problem) => (Who::nobody(), Some(problem)),
+    };
+    let sends = matches!(needs, Need::In(Right::Append, _)) && method != Method::DELETE;
+    let paced = match problem {
+        Some(problem) => Err(problem),
+        None if needs == Need::Nothing => Ok(None),
+        None => access.pace.request(&who, address).and_then(|()| match sends {
+            true => access.pace.upload(&who, address),
+            false => Ok(None),
+        }),
+    };
+    let mut response = match paced {
+        Err(problem) => problem.into_response(),
+        Ok(upload) => {
+            request.extensions_mut().insert(who.clone());
+            if let Some(upload) = &upload {
+                request = request.map(|body| upload.paced(body));
+            }
+            next.run(request).await
+        }
+    };
+    response.extensions_mut().insert(who);
+    response
+}
+
+/// Why somebody may not do what needs that, if they may not.
+fn refused(needs: &Need<'_>, who: &Who) -> Option<Problem> {
+    let nobody = || Problem::new(Code::Unauthorized, "this needs a token");
+    match needs {
+        Need::Nothing | Need::Page => None,
+        _ if !who.is_known() => Some(nobody()),
+        Need::Somebody => None,
+        Need::ReadAll if who.may_everywhere(Right::Read) => None,
+        Need::ReadAll => Some(Problem::new(Code::Forbidden, "this token is not for everything")),
+        Need::In(right, name) if who.may(*right, name) => None,
+        // What somebody may not read is not there for them.
+        Need::In(_, name) if !who.may(Right::Read, name) => {
+            Some(Problem::new(Code::NoRepository, no_repository(name)))
+        }
+        Need::In(right, name) => {
+            let why = format!("this token may not do that in `{name}`: it needs {}", right.name());
+            Some(Problem::new(Code::Forbidden, why))
+        }
+    }
+}
+
+impl Access {
+    /// Whoever asks; nobody where no token came.
+    async fn who(
+        &self,
+        needs: &Need<'_>,
+        method: &Method,
+        headers: &HeaderMap,
+        address: IpAddr,
+    ) -> Result<Who, Problem> {
+        if !self.is_guarded() {
+            return Ok(Who::anybody());
+        }
+        if let Some(secret) = from_header(headers) {
+            return self.identify(secret, address).await;
+        }
+        // A browser sends its cookie whoever makes it ask: in the protocol that
+        // is good for reading only.
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        match from_cookie(headers).filter(|_| reads || *needs == Need::Page) {
+            None => Ok(Who::nobody()),
+            Some(secret) => match self.identify(secret, address).await {
+                // An old cookie must not keep people from the page to log in.
+                Err(problem) if *needs == Need::Page && problem.code == Code::Unauthorized => {
+                    Ok(Who::nobody())
+                }
+                who => who,
+            },
+        }
+    }
+
+    /// Where a request comes from: the last address that a proxy of ours names,
+    /// else the other end of the connection.
+    pub fn address(&self, headers: &HeaderMap, extensions: &Extensions) -> IpAddr {
+        let peer = extensions.get::<ConnectInfo<SocketAddr>>();
+        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip().to_canonical());
+        if !self.proxies.contains(&peer) {
+            return peer;
+        }
+        let all: Vec<&str> = headers
+            .get_all(FORWARDED)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|text| text.split(','))
+            .collect();
+        let named = all.iter().rev().map_while(|text| text.trim().parse::<IpAddr>().ok());
+        let mut others = named.map(|address| address.to_canonical());
+        others.find(|address| !self.proxies.contains(address)).unwrap_or(peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn only_a_proxy_of_ours_says_for_whom_it_asks() {
+        let proxies = vec!["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+        let access = Access::new(None, &Settings { proxies, ..Settings::default() });
+        let mut headers = HeaderMap::new();
+        headers.append(FORWARDED, "10.0.0.1, 198.51.100.7".parse().unwrap());
+        headers.append(FORWARDED, "192.0.2.2".parse().unwrap());
+        let from = |peer: &str, headers: &HeaderMap| {
+            let mut extensions = Extensions::new();
+            let peer: IpAddr = peer.parse().unwrap();
+            extensions.insert(ConnectInfo(SocketAddr::from((peer, 1))));
+            access.address(headers, &extensions).to_string()
+        };
+        assert_eq!(from("203.0.113.5", &headers), "203.0.113.5");
+        assert_eq!(from("192.0.2.1", &headers), "198.51.100.7");
+        assert_eq!(from("::ffff:192.0.2.1", &HeaderMap::new()), "192.0.2.1");
+    }
+}

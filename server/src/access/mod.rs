@@ -1,0 +1,229 @@
+//! Who may do what.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`who`] | rights, and who has which of them where |
+//! | [`tokens`] | the file of tokens: made, listed, revoked; only hashes are kept |
+//! | [`need`] | what a request needs |
+//! | [`patience`] | those who guess wait |
+//! | [`pace`] | how much at a time |
+//! | [`guard`] | what lets a request pass, or not |
+//!
+//! A server without a file of tokens is open to whoever reaches it, and listens
+//! on its own machine only. One that has had tokens never becomes open again
+//! while it runs, whatever becomes of the file.
+
+pub mod guard;
+pub mod need;
+pub mod pace;
+pub mod patience;
+pub mod tokens;
+pub mod who;
+
+use std::{
+    net::IpAddr,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use http::{HeaderMap, header};
+use snap_core::base::time::Time;
+
+use self::{
+    pace::Pace,
+    patience::Patience,
+    tokens::{Tokens, TokensError},
+    who::Who,
+};
+use crate::{problem::Problem, settings::Settings};
+
+/// Cookie that holds a token, for people with a browser.
+pub const COOKIE: &str = "snap_token";
+
+/// How often it is looked whether the file of tokens has changed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Who may do what on a server.
+#[derive(Debug)]
+pub struct Access {
+    file: Option<PathBuf>,
+    proxies: Vec<IpAddr>,
+    known: Mutex<Known>,
+    patience: Patience,
+    pace: Pace,
+    is_watched_openly: bool,
+}
+
+/// What is known of the file.
+#[derive(Debug)]
+struct Known {
+    tokens: Arc<Tokens>,
+    is_guarded: bool,
+    stamp: Option<Stamp>,
+    looked: Instant,
+}
+
+/// What changes when a file does: device and inode, length, time.
+type Stamp = (u64, u64, u64, i64, i64);
+
+/// The file of tokens of what is served at `home`.
+pub fn file_of(home: Option<&Path>, settings: &Settings) -> Option<PathBuf> {
+    let own = || home.map(|home| home.join(tokens::FILE));
+    settings.tokens.clone().or_else(own)
+}
+
+impl Access {
+    /// Reads the tokens of what is served at `home`, a folder of the server's
+    /// own if it has one. When they cannot be read nobody has any right.
+    pub fn new(home: Option<&Path>, settings: &Settings) -> Self {
+        let file = file_of(home, settings);
+        // A file that was named counts even before it is there.
+        let is_guarded = settings.tokens.is_some();
+        let (tokens, looked) = (Arc::default(), Instant::now());
+        let access = Self {
+            file,
+            proxies: settings.proxies.clone(),
+            known: Mutex::new(Known { tokens, is_guarded, stamp: None, looked }),
+            patience: Patience::default(),
+            pace: Pace::new(&settings.limits),
+            is_watched_openly: settings.metrics_without_token,
+        };
+        access.look(&mut access.known());
+        access
+    }
+
+    /// Whether those who ask must say who they are.
+    pub fn is_guarded(&self) -> bool {
+        self.current().1
+    }
+
+    /// Who has this token. Whoever has none that holds waits, the longer the
+    /// more often that happened at this address; others do not.
+    ///
+    /// # Errors
+    /// [`Code::Unauthorized`](crate::problem::Code::Unauthorized), or
+    /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when there were too many
+    /// wrong ones.
+    pub async fn identify(&self, secret: &str, address: IpAddr) -> Result<Who, Problem> {
+        let (tokens, is_guarded) = self.current();
+        if !is_guarded {
+            return Ok(Who::anybody());
+        }
+        if let Some(token) = tokens.find(secret, Time::now().secs) {
+            return Ok(token.who());
+        }
+        Err(self.patience.failed(address).await)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tokens of this moment, and whether one is needed.
+    fn current(&self) -> (Arc<Tokens>, bool) {
+        let mut known = self.known();
+        if known.looked.elapsed() >= LOOK_EVERY {
+            self.look(&mut known);
+        }
+        (Arc::clone(&known.tokens), known.is_guarded)
+    }
+
+    /// Reads the file if it has changed.
+    fn look(&self, known: &mut Known) {
+        known.looked = Instant::now();
+        let Some(file) = &self.file else { return };
+        let stamp = fs_err::metadata(file)
+            .ok()
+            .map(|meta| (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        if stamp == known.stamp {
+            return;
+        }
+        let read = match Tokens::read(file) {
+            Ok(read) => read,
+            // What was so far holds on; at the start that is nobody.
+            Err(error) => {
+                known.is_guarded = true;
+                known.stamp = stamp;
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the tokens stay as they were"
+                );
+                return;
+            }
+        };
+        known.stamp = stamp;
+        known.is_guarded |= read.is_some();
+        known.tokens = Arc::new(read.unwrap_or_default());
+    }
+}
+
+/// Checks that the tokens of what is served can be read, and tells whether
+/// there are any.
+///
+/// # Errors
+/// [`TokensError`].
+pub fn check(home: Option<&Path>, settings: &Settings) -> Result<bool, TokensError> {
+    match file_of(home, settings) {
+        Some(file) => Ok(Tokens::read(&file)?.is_some() || settings.tokens.is_some()),
+        None => Ok(false),
+    }
+}
+
+/// The token that a request comes with, said by a program: `Authorization:
+/// Bearer …`.
+pub fn from_header(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, secret) = text.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
+/// The token that a request comes with, said by a browser: the cookie
+/// [`COOKIE`]. Browsers send it with whatever any page makes them ask, so
+/// whoever changes something on its account must check a
+/// [token of the form](csrf) too.
+pub fn from_cookie(headers: &HeaderMap) -> Option<&str> {
+    let all = headers.get_all(header::COOKIE).into_iter();
+    let mut pairs = all.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
+    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+/// What a form must say that was made for whoever has this token: nobody else
+/// can know it, and it does not reveal the token.
+pub fn csrf(secret: &str) -> String {
+    blake3::Hasher::new_derive_key("snap server 2026-11-22 a form is ours")
+        .update(secret.as_bytes())
+        .finalize()
+        .to_hex()
+        .to_string()
+}
+
+/// Whether a form says what it must, told in constant time.
+pub fn is_ours(secret: &str, said: &str) -> bool {
+    blake3::hash(csrf(secret).as_bytes()) == blake3::hash(said.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_taken_from_where_it_may_be() {
+        let mut headers = HeaderMap::new();
+        assert_eq!((from_header(&headers), from_cookie(&headers)), (None, None));
+        headers.insert(header::AUTHORIZATION, "bearer  abc".parse().unwrap());
+        headers.append(header::COOKIE, "a=b; snap_tokens=x".parse().unwrap());
+        assert_eq!((from_header(&headers), from_cookie(&headers)), (Some("abc"), None));
+        headers.append(header::COOKIE, "c=d; snap_token=xyz".parse().unwrap());
+        headers.insert(header::AUTHORIZATION, "Basic abc".parse().unwrap());
+        assert_eq!((from_header(&headers), from_cookie(&headers)), (None, Some("xyz")));
+    }
+
+    #[test]
+    fn a_form_is_ours_only_for_its_token() {
+        assert!(is_ours("one", &csrf("one")));
+        assert!(!is_ours("one", &csrf("two")));
+        assert!(!is_ours("one", ""));
+    }
+}

@@ -1,0 +1,374 @@
+//! The file of tokens: `tokens.toml` in what is served. Of a token there is only
+//! the hash, so whoever reads the file cannot use what is in it.
+//!
+//! ```toml
+//! version = 1
+//!
+//! [[token]]
+//! name = "ci"
+//! hash = "5f0c…"                  # BLAKE3 of the whole token
+//! scope = "append"
+//! repositories = ["team/project"] # all, if it is not said
+//! made = 1790000000               # seconds since 1970
+//! expires = 1800000000
+//! ```
+
+use std::{
+    fmt,
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use snap_core::{
+    base::{io::PathError, kind::ErrorKind},
+    disk::{Disk, scratch::unique_name},
+};
+
+use super::who::{Grant, Right, Who};
+
+/// Name of the file.
+pub const FILE: &str = "tokens.toml";
+
+/// What each token begins with, so that people and scanners know it for one.
+pub const PREFIX: &str = "snap_";
+
+/// Version of the file.
+const VERSION: u32 = 1;
+
+/// Random bytes in a token.
+const SECRET_BYTES: usize = 32;
+
+/// Longest text that is looked at as a token.
+const LONGEST: usize = 256;
+
+/// Longest name of a token.
+const NAME_BYTES: usize = 64;
+
+/// Longest file of tokens.
+const FILE_BYTES: u64 = 4 << 20;
+
+/// Only its owner may read and write the file.
+const MODE: u32 = 0o600;
+
+/// A token, without what is secret of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// What it is called.
+    pub name: String,
+    /// BLAKE3 of all its bytes, in hexadecimal.
+    hash: String,
+    /// What it is for.
+    pub scope: Right,
+    /// Where; everywhere if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repositories: Option<Vec<String>>,
+    /// When it was made, in seconds since 1970.
+    pub made: i64,
+    /// From when on it does not hold, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<i64>,
+}
+
+/// A token that is wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What to call it.
+    pub name: String,
+    /// What it is for.
+    pub scope: Right,
+    /// Where; everywhere if `None`.
+    pub repositories: Option<Vec<String>>,
+    /// Now, in seconds since 1970.
+    pub made: i64,
+    /// From when on it does not hold.
+    pub expires: Option<i64>,
+}
+
+/// A token itself. It is not shown by accident.
+pub struct Secret(String);
+
+impl Secret {
+    /// Its text, to be told once.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// All tokens of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens {
+    all: Vec<(blake3::Hash, Token)>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileToml {
+    version: u32,
+    #[serde(default, rename = "token")]
+    tokens: Vec<Token>,
+}
+
+/// Why there is no token, or no list of them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokensError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] PathError),
+    /// It is no file of tokens, or of a newer version.
+    #[error("{} is no file of tokens: {why}", path.display())]
+    Invalid {
+        /// Which.
+        path: PathBuf,
+        /// What and where.
+        why: String,
+    },
+    /// A name that a token cannot have.
+    #[error("a token cannot be called `{name}`")]
+    Name {
+        /// Which.
+        name: String,
+    },
+    /// There is one of that name.
+    #[error("there is already a token `{name}`")]
+    Taken {
+        /// Which.
+        name: String,
+    },
+    /// There is none of that name.
+    #[error("there is no token `{name}`")]
+    NoToken {
+        /// Which.
+        name: String,
+    },
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {why}")]
+    Random {
+        /// What it says.
+        why: String,
+    },
+}
+
+impl TokensError {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io(error) => error.kind(),
+            Self::Invalid { .. } | Self::Name { .. } => ErrorKind::Invalid,
+            Self::Taken { .. } => ErrorKind::Exists,
+            Self::NoToken { .. } => ErrorKind::NotFound,
+            Self::Random { .. } => ErrorKind::Unavailable,
+        }
+    }
+}
+
+impl Token {
+    /// Whether it holds at that time.
+    pub fn holds(&self, now_secs: i64) -> bool {
+        self.expires.is_none_or(|expires| now_secs < expires)
+    }
+
+    /// Whoever has it.
+    pub(super) fn who(&self) -> Who {
+        let repositories = self.repositories.clone().map(|names| names.into_iter().collect());
+        Who::new(&self.name, vec![Grant { right: self.scope, repositories }])
+    }
+}
+
+impl Tokens {
+    /// Reads the file; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`TokensError::Invalid`] names the line.
+    pub fn read(path: &Path) -> Result<Option<Self>, TokensError> {
+        let meta = match fs_err::metadata(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            meta => meta.map_err(PathError::when("read", path))?,
+        };
+        let invalid = |why: String| TokensError::Invalid { path: path.to_owned(), why };
+        if meta.len() > FILE_BYTES {
+            return Err(invalid(format!("it has {} bytes", meta.len())));
+        }
+        let text = fs_err::read_to_string(path).map_err(PathError::when("read", path))?;
+        let file: FileToml = toml_edit::de::from_str(&text)
+            .map_err(|error| invalid(error.to_string().trim_end().to_owned()))?;
+        if file.version != VERSION {
+            return Err(invalid(format!("its version is {}", file.version)));
+        }
+        let mut all = Vec::new();
+        for token in file.tokens {
+            let hash = blake3::Hash::from_hex(&token.hash)
+                .map_err(|_| invalid(format!("the hash of `{}` is none", token.name)))?;
+            if !is_name(&token.name) {
+                return Err(invalid(format!("a token cannot be called `{}`", token.name)));
+            }
+            all.push((hash, token));
+        }
+        Ok(Some(Self { all }))
+    }
+
+    /// All of them, those that hold no more included.
+    pub fn list(&self) -> impl Iterator<Item = &Token> {
+        self.all.iter().map(|(_, token)| token)
+    }
+
+    /// The token with this secret, if it holds. All are compared, each in
+    /// constant time.
+    pub(super) fn find(&self, secret: &str, now_secs: i64) -> Option<&Token> {
+        if secret.len() > LONGEST {
+            return None;
+        }
+        let hash = blake3::hash(secret.as_bytes());
+        let mut found = None;
+        for (known, token) in &self.all {
+            if *known == hash {
+                found = Some(token);
+            }
+        }
+        found.filter(|token| token.holds(now_secs))
+    }
+
+    fn write(&self, path: &Path) -> Result<(), TokensError> {
+        let tokens = self.list().cloned().collect();
+        let text = toml_edit::ser::to_string_pretty(&FileToml { version: VERSION, tokens })
+            .map_err(|why| TokensError::Invalid { path: path.to_owned(), why: why.to_string() })?;
+        let disk = Disk::default();
+        let folder = folder_of(path);
+        let temporary = folder.join(format!(".{}", unique_name("tokens")));
+        let mut file = disk.create(&temporary)?;
+        let mode = file.file().set_permissions(Permissions::from_mode(MODE));
+        mode.map_err(PathError::when("change the mode of", &temporary))?;
+        file.write(text.as_bytes())?;
+        file.sync()?;
+        disk.replace(&temporary, path)?;
+        file.keep();
+        Ok(disk.sync_folder(folder)?)
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Keeps others from changing the file meanwhile.
+fn locked(path: &Path) -> Result<std::fs::File, PathError> {
+    let folder = folder_of(path);
+    let open = fs_err::File::open(folder).map_err(PathError::when("open", folder))?;
+    let (file, _) = open.into_parts();
+    file.lock().map_err(PathError::when("lock", folder))?;
+    Ok(file)
+}
+
+/// Makes a token and keeps its hash.
+///
+/// # Errors
+/// [`TokensError::Taken`] when there is one of that name, whether it holds or
+/// not.
+pub fn add(path: &Path, wanted: Wanted) -> Result<Secret, TokensError> {
+    if !is_name(&wanted.name) {
+        return Err(TokensError::Name { name: wanted.name });
+    }
+    let _locked = locked(path)?;
+    let mut tokens = Tokens::read(path)?.unwrap_or_default();
+    if tokens.list().any(|token| token.name == wanted.name) {
+        return Err(TokensError::Taken { name: wanted.name });
+    }
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes).map_err(|why| TokensError::Random { why: why.to_string() })?;
+    let secret = format!("{PREFIX}{}", blake3::Hash::from_bytes(bytes).to_hex());
+    let hash = blake3::hash(secret.as_bytes());
+    let Wanted { name, scope, repositories, made, expires } = wanted;
+    let token = Token { name, hash: hash.to_hex().to_string(), scope, repositories, made, expires };
+    tokens.all.push((hash, token));
+    tokens.write(path)?;
+    Ok(Secret(secret))
+}
+
+/// Forgets a token: it holds no more from now on.
+///
+/// # Errors
+/// [`TokensError::NoToken`] when there is none of that name.
+pub fn revoke(path: &Path, name: &str) -> Result<(), TokensError> {
+    let missing = || TokensError::NoToken { name: name.to_owned() };
+    let _locked = locked(path)?;
+    let mut tokens = Tokens::read(path)?.ok_or_else(missing)?;
+    let before = tokens.all.len();
+    tokens.all.retain(|(_, token)| token.name != name);
+    if tokens.all.len() == before {
+        return Err(missing());
+    }
+    tokens.write(path)
+}
+
+/// Whether a token may be called so: what stands in logs needs no quoting.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
+    (1..=NAME_BYTES).contains(&name.len()) && !name.starts_with('-') && name.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(name: &str, expires: Option<i64>) -> Wanted {
+        let repositories = Some(vec!["a".to_owned()]);
+        Wanted { name: name.into(), scope: Right::Append, repositories, made: 1, expires }
+    }
+
+    #[test]
+    fn a_token_holds_until_it_expires_or_is_revoked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        assert!(Tokens::read(&path).unwrap().is_none());
+        let secret = add(&path, wanted("ci", Some(100))).unwrap();
+        let other = add(&path, wanted("other", None)).unwrap();
+        assert_ne!(secret.reveal(), other.reveal());
+        assert!(secret.reveal().starts_with(PREFIX) && secret.reveal().len() > 60);
+        let text = fs_err::read_to_string(&path).unwrap();
+        assert!(!text.contains(&secret.reveal()[PREFIX.len()..]), "{text}");
+        let mode = fs_err::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        let tokens = Tokens::read(&path).unwrap().unwrap();
+        let found = tokens.find(secret.reveal(), 99).unwrap().who();
+        assert!(found.may(Right::Append, "a") && !found.may(Right::Read, "b"));
+        assert!(tokens.find(secret.reveal(), 100).is_none(), "it has expired");
+        assert!(tokens.find(other.reveal(), i64::MAX).is_some());
+        for wrong in ["", "snap_", &secret.reveal()[1..], &"x".repeat(1 << 20)] {
+            assert!(tokens.find(wrong, 0).is_none());
+        }
+        assert!(matches!(add(&path, wanted("ci", None)), Err(TokensError::Taken { .. })));
+        revoke(&path, "ci").unwrap();
+        assert!(matches!(revoke(&path, "ci"), Err(TokensError::NoToken { .. })));
+        let tokens = Tokens::read(&path).unwrap().unwrap();
+        assert!(tokens.find(secret.reveal(), 0).is_none());
+        assert_eq!(tokens.list().count(), 1);
+    }
+
+    #[test]
+    fn names_and_files_that_are_none_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        for name in ["", "a b", "-x", "a\nb", "ä", &"a".repeat(65)] {
+            let refused = add(&path, wanted(name, None));
+            assert!(matches!(refused, Err(TokensError::Name { .. })), "{name}");
+        }
+        for text in [
+            "",
+            "version = 2",
+            "version = 1\nsecret = 1",
+            "version = 1\n[[token]]\nname=\"a\"\nhash=\"zz\"\nscope=\"read\"\nmade=1\n",
+        ] {
+            fs_err::write(&path, text).unwrap();
+            assert!(matches!(Tokens::read(&path), Err(TokensError::Invalid { .. })), "{text}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What can be seen of a server from outside: a line in the log for each
+//! request, [metrics], and a log of writes.
+//!
+//! Each request has an id: that which it came with, if it makes sense, else a
+//! new one. It stands in its answer and in each line that is about it. No line
+//! has a query, which may be anybody's secret.
+
+pub mod audit;
+mod counted;
+pub mod metrics;
+mod route;
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    body::HttpBody,
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use tracing::Instrument;
+
+use self::{
+    audit::{Audit, Line},
+    counted::counted,
+    metrics::Metrics,
+    route::route,
+};
+use crate::{
+    access::{
+        Access,
+        need::{Need, need},
+        who::{Right, Who},
+    },
+    settings::Log,
+};
+
+/// Header with the id of a request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest id that is taken from a request.
+const ID_BYTES: usize = 64;
+
+/// Longest part of a path that is logged.
+const PATH_BYTES: usize = 1024;
+
+/// What sees each request.
+#[derive(Debug)]
+pub struct Observe {
+    access: Arc<Access>,
+    metrics: Arc<Metrics>,
+    audit: Option<Audit>,
+}
+
+impl Observe {
+    /// Sees requests to what `access` guards.
+    pub fn new(access: Arc<Access>, log: &Log) -> Self {
+        let audit = log.audit.as_deref().map(Audit::later);
+        Self { access, metrics: Arc::default(), audit }
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+}
+
+/// Sees a request, and its answer to the last byte.
+pub async fn observe(
+    State(seen): State<Arc<Observe>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let id = id_of(request.headers());
+    let mut entry = Entry::new(&seen, &id, &request);
+    let metrics = Arc::clone(&seen.metrics);
+    let (head, body) = request.into_parts();
+    request = Request::from_parts(
+        head,
+        counted(body, move |bytes| {
+            metrics.received.inc_by(bytes);
+        }),
+    );
+    let span = tracing::error_span!("request", id);
+    let mut response = next.run(request).instrument(span.clone()).await;
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    keep_length(&entry.method, &mut response);
+    entry.status = response.status();
+    entry.who = response.extensions().get::<Who>().cloned();
+    if let Some(audit) = &seen.audit {
+        span.in_scope(|| entry.audit(audit, response.headers()));
+    }
+    entry.span = Some(span);
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, counted(body, move |bytes| entry.sent(bytes)))
+}
+
+/// The length of a body is not known any more once its bytes are counted.
+fn keep_length(method: &Method, response: &mut Response) {
+    let status = response.status();
+    let has_none = method == Method::HEAD
+        || status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if let Some(length) = response.body().size_hint().exact().filter(|_| !has_none) {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
+    }
+}
+
+/// The id that a request came with, or a new one.
+fn id_of(headers: &HeaderMap) -> String {
+    let said = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let sane = |id: &&str| (1..=ID_BYTES).contains(&id.len()) && id.chars().all(plain);
+    said.filter(sane).map_or_else(new_id, str::to_owned)
+}
+
+fn new_id() -> String {
+    let mut bytes = [0; 8];
+    // Ids that are all the same are a nuisance, and no more.
+    let _ = getrandom::fill(&mut bytes);
+    format!("{:016x}", u64::from_le_bytes(bytes))
+}
+
+/// What is known of a request. Logged when it is dropped, which is when its
+/// answer is over.
+struct Entry {
+    metrics: Arc<Metrics>,
+    id: String,
+    address: IpAddr,
+    method: Method,
+    path: String,
+    route: String,
+    repository: Option<String>,
+    old: Option<String>,
+    changes: bool,
+    is_upload: bool,
+    began: Instant,
+    status: StatusCode,
+    bytes: u64,
+    who: Option<Who>,
+    span: Option<tracing::Span>,
+}
+
+impl Entry {
+    fn new(seen: &Observe, id: &str, request: &Request) -> Self {
+        let (method, headers, path) = (request.method(), request.headers(), request.uri().path());
+        let route = route(path);
+        let needs = need(method, path, headers);
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let changes = !reads && !matches!(needs, Need::In(Right::Read, _));
+        let is_upload = changes && route.contains("/packs");
+        let repository = match needs {
+            Need::In(_, name) => Some(name.into_owned()),
+            _ => None,
+        };
+        let metrics = Arc::clone(&seen.metrics);
+        metrics.in_flight.inc();
+        if is_upload {
+            metrics.uploads.inc();
+        }
+        let old = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
+        Self {
+            metrics,
+            id: id.to_owned(),
+            address: seen.access.address(headers, request.extensions()),
+            method: method.clone(),
+            path: path.chars().take(PATH_BYTES).collect(),
+            route,
+            repository,
+            old: old.map(|tag| tag.trim_matches('"').to_owned()),
+            changes,
+            is_upload,
+            began: Instant::now(),
+            // Whoever asked went away before there was an answer.
+            status: StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
+            bytes: 0,
+            who: None,
+            span: None,
+        }
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.metrics.sent.inc_by(bytes);
+    }
+
+    fn audit(&self, audit: &Audit, answer: &HeaderMap) {
+        if !self.changes {
+            return;
+        }
+        let inside = self.path.strip_prefix("/v1/repos/").unwrap_or(&self.path);
+        let rest = inside.split_once('/').map_or("", |(_, rest)| rest);
+        let (what, name) = rest.split_once('/').unwrap_or((rest, ""));
+        let what = match what {
+            "" => "repository",
+            "refs" => "ref",
+            "packs" => "pack",
+            "objects" => "object",
+            other => other,
+        };
+        let new = answer.get(header::ETAG).and_then(|tag| tag.to_str().ok());
+        audit.write(&Line {
+            time: audit::now(),
+            request: &self.id,
+            who: self.who.as_ref().and_then(Who::name),
+            address: self.address,
+            repository: self.repository.as_deref().unwrap_or_default(),
+            what,
+            name: &percent_decode_str(name).decode_utf8_lossy(),
+            method: self.method.as_str(),
+            old: self.old.as_deref(),
+            new: new.map(|tag| tag.trim_matches('"')).filter(|_| self.status.is_success()),
+            status: self.status.as_u16(),
+        });
+    }
+
+    fn log(&self, took: Duration) {
+        let who = self.who.as_ref().and_then(Who::name);
+        tracing::info!(
+            method = self.method.as_str(),
+            path = self.path,
+            status = self.status.as_u16(),
+            bytes = self.bytes,
+            ms = took.as_secs_f64() * 1000.0,
+            who,
+            address = %self.address,
+            repository = self.repository.as_deref(),
+            "answered"
+        );
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        self.metrics.in_flight.dec();
+        if self.is_upload {
+            self.metrics.uploads.dec();
+        }
+        self.metrics.answered(&self.method, &self.route, self.status.as_u16(), took);
+        let span = self.span.take();
+        match span {
+            Some(span) => span.in_scope(|| self.log(took)),
+            None => tracing::error_span!("request", id = self.id).in_scope(|| self.log(took)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_taken_if_it_makes_sense() {
+        let of = |text: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_bytes(text).unwrap());
+            id_of(&headers)
+        };
+        assert_eq!(of(b"a-1_B.c"), "a-1_B.c");
+        for odd in [&b""[..], b"a b", b"a\tb", b"\"", b"\xff", &[b'a'; 65]] {
+            let id = of(odd);
+            assert!(id.len() == 16 && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
+        }
+        assert_ne!(id_of(&HeaderMap::new()), id_of(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,52 @@
+//! TLS: HTTP/2 where it is spoken, and certificates that change while it runs.
+
+use std::time::{Duration, Instant};
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use reqwest::{Certificate, Client, Version};
+use snap_server::{settings::Settings, tls::Tls};
+
+use crate::place::{Place, Serving};
+
+/// Writes a certificate for this machine and its key, and tells the first.
+fn make(place: &Place) -> (Tls, String) {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let tls = files(place);
+    fs_err::write(&tls.cert, cert.pem()).unwrap();
+    fs_err::write(&tls.key, signing_key.serialize_pem()).unwrap();
+    (tls, cert.pem())
+}
+
+fn files(place: &Place) -> Tls {
+    let folder = place.folder.path();
+    Tls { cert: folder.join("cert.pem"), key: folder.join("key.pem") }
+}
+
+fn client(certificate: &str) -> Client {
+    let certificate = Certificate::from_pem(certificate.as_bytes()).unwrap();
+    Client::builder().tls_certs_only([certificate]).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_certificate_is_taken_and_a_broken_one_is_not() {
+    let place = Place::new();
+    let (tls, first) = make(&place);
+    let serving = Serving::start(&place, Settings { tls: Some(tls), ..Settings::default() });
+    let port = serving.origin().rsplit(':').next().unwrap();
+    let url = format!("https://localhost:{port}/v1");
+    let asked = client(&first).get(&url).send().await.unwrap();
+    assert_eq!((asked.status().as_u16(), asked.version()), (200, Version::HTTP_2));
+    // Who speaks no TLS is not answered.
+    assert!(Client::new().get(format!("http://localhost:{port}/v1")).send().await.is_err());
+    fs_err::write(files(&place).key, "-----BEGIN PRIVATE KEY-----\nwhat\n").unwrap();
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert!(client(&first).get(&url).send().await.is_ok(), "it stays as it was");
+    let (_, second) = make(&place);
+    let since = Instant::now();
+    while client(&second).get(&url).send().await.is_err() {
+        assert!(since.elapsed() < Duration::from_secs(20), "it never was shown");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(client(&first).get(&url).send().await.is_err(), "the old one is not shown any more");
+}

@@ -1,0 +1,236 @@
+//! Who may do what, and those who try what they may not.
+
+use std::time::{Duration, Instant};
+
+use reqwest::{RequestBuilder, StatusCode};
+use snap_core::base::id::PackId;
+use snap_server::{
+    access::{
+        csrf,
+        tokens::{self, FILE, Wanted},
+        who::Right,
+    },
+    settings::Settings,
+};
+
+use crate::place::{Place, Serving, json, refused};
+
+/// Makes a token for the repository of a place, or for all.
+pub(crate) fn token(place: &Place, name: &str, scope: Right, repositories: Option<&str>) -> String {
+    let repositories = repositories.map(|name| vec![name.to_owned()]);
+    let wanted = Wanted { name: name.into(), scope, repositories, made: 0, expires: None };
+    tokens::add(&place.store().join(FILE), wanted).unwrap().reveal().to_owned()
+}
+
+async fn status(request: RequestBuilder) -> u16 {
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_token_there_is_only_what_the_server_is() {
+    let place = Place::new();
+    place.change("a", "content");
+    let secret = token(&place, "ada", Right::Read, None);
+    let serving = Serving::of(&place);
+    let origin = serving.origin();
+    let get = |path: &str| serving.client.get(format!("{origin}{path}"));
+    let told = json(get("/v1"), StatusCode::OK).await;
+    assert_eq!(told["authentication"], "bearer");
+    assert_eq!(status(get("/health")).await, 200);
+    for path in ["/v1/repos", "/v1/repos/default/refs", "/v1/repos/none/refs", "/v1/x"] {
+        let response = get(path).send().await.unwrap();
+        assert_eq!(response.status(), 401, "{path}");
+        assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"snap\"");
+        refused(get(path).bearer_auth("snap_wrong"), 401, "unauthorized").await;
+    }
+    let listed = json(get("/v1/repos").bearer_auth(&secret), StatusCode::OK).await;
+    assert_eq!(listed["repositories"][0]["name"], "default");
+    assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+    // Neither another scheme nor the query carries one.
+    assert_eq!(status(serving.get("refs").header("authorization", &secret)).await, 401);
+    assert_eq!(status(serving.get(&format!("refs?token={secret}"))).await, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_good_for_its_scope_and_no_more() {
+    let (here, there) = (Place::new(), Place::new());
+    let first = here.change("a", "first");
+    let second = here.change("a", "second");
+    let packs = here.repo.store().packs();
+    let [read, append, write] = [Right::Read, Right::Append, Right::Write]
+        .map(|right| token(&there, right.name(), right, Some("default")));
+    let serving = Serving::of(&there);
+    let body = |commit| format!("{{\"commit\": \"{commit}\"}}");
+    let new = |name: &str, commit| {
+        serving.put(&format!("refs/heads/{name}"), body(commit)).header("if-none-match", "*")
+    };
+    let moved = || {
+        let tag = format!("\"{first}\"");
+        serving.put("refs/heads/main", body(second)).header("if-match", tag)
+    };
+    let gone = || {
+        let delete = serving.client.delete(format!("{}/refs/heads/main", serving.base));
+        delete.header("if-match", format!("\"{second}\""))
+    };
+    let send = |id: &PackId| serving.put(&format!("packs/{id}"), here.pack_bytes(id));
+    refused(send(&packs[0]).bearer_auth(&read), 403, "forbidden").await;
+    for id in &packs {
+        assert_eq!(status(send(id).bearer_auth(&append)).await, 201);
+    }
+    let (name, outlines) = here.outlines(&packs);
+    let publish = || serving.put(&format!("index/{name}"), outlines.clone());
+    refused(publish().bearer_auth(&read), 403, "forbidden").await;
+    assert_eq!(status(publish().bearer_auth(&append)).await, 201);
+    refused(new("main", first).bearer_auth(&read), 403, "forbidden").await;
+    assert_eq!(status(new("main", first).bearer_auth(&append)).await, 201);
+    // A new one in place of one that is there is none.
+    refused(new("main", second).bearer_auth(&append), 412, "conflict").await;
+    refused(moved().bearer_auth(&append), 403, "forbidden").await;
+    let both = moved().header("if-none-match", "*").bearer_auth(&append);
+    refused(both, 403, "forbidden").await;
+    assert_eq!(status(moved().bearer_auth(&write)).await, 200);
+    // Who it was stands in the log of the ref.
+    let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();
+    assert!(log.contains("append") && log.contains("write"), "{log}");
+    refused(gone().bearer_auth(&append), 403, "forbidden").await;
+    assert_eq!(status(gone().bearer_auth(&write)).await, 204);
+    let ask = || serving.client.post(format!("{}/missing", serving.base)).body(vec![0; 32]);
+    assert_eq!(status(ask().bearer_auth(&read)).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_a_token_may_not_read_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = {
+        let wanted = Wanted {
+            name: "ada".into(),
+            scope: Right::Write,
+            repositories: Some(vec!["team/mine".into()]),
+            made: 0,
+            expires: None,
+        };
+        tokens::add(&folder.path().join(FILE), wanted).unwrap()
+    };
+    for name in ["team/mine", "team/yours"] {
+        let store = folder.path().join(name);
+        fs_err::create_dir_all(&store).unwrap();
+        let config = snap_core::repo::Config::default();
+        snap_core::repo::Repo::init(&store, &snap_core::disk::Disk::default(), &config).unwrap();
+    }
+    let serving = Serving::at(folder.path(), Settings::default());
+    let origin = serving.origin();
+    let get = |path: &str| {
+        serving.client.get(format!("{origin}/v1/repos{path}")).bearer_auth(secret.reveal())
+    };
+    let listed = json(get(""), StatusCode::OK).await;
+    assert_eq!(listed["repositories"].as_array().unwrap().len(), 1);
+    assert_eq!(status(get("/team%2Fmine/refs")).await, 200);
+    let yours = refused(get("/team%2Fyours/refs"), 404, "no-repository").await;
+    let nobodys = refused(get("/team%2Fother/refs"), 404, "no-repository").await;
+    let same = |problem: serde_json::Value| problem["detail"].as_str().unwrap().len();
+    assert_eq!(same(yours), same(nobodys), "they cannot be told apart");
+    // Another spelling of a name leads nowhere else.
+    for path in ["/team%2fyours/refs", "/team%252Fyours/refs", "/./team%2Fyours/refs"] {
+        assert_eq!(status(get(path)).await, 404, "{path}");
+    }
+    // Only who administers it makes a repository.
+    let make = serving.client.put(format!("{origin}/v1/repos/team%2Fmine"));
+    refused(make.bearer_auth(secret.reveal()), 403, "forbidden").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_come_and_go_while_it_runs() {
+    let place = Place::new();
+    let serving = Serving::of(&place);
+    assert_eq!(status(serving.get("refs")).await, 200, "nobody need say who they are");
+    let secret = token(&place, "ada", Right::Read, None);
+    let becomes = async |request: &dyn Fn() -> RequestBuilder, wanted: u16| {
+        let since = Instant::now();
+        while status(request()).await != wanted {
+            assert!(since.elapsed() < Duration::from_secs(10), "it never was {wanted}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    becomes(&|| serving.get("refs"), 401).await;
+    assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+    let other = token(&place, "bob", Right::Read, None);
+    becomes(&|| serving.get("refs").bearer_auth(&other), 200).await;
+    tokens::revoke(&place.store().join(FILE), "ada").unwrap();
+    becomes(&|| serving.get("refs").bearer_auth(&secret), 401).await;
+    // A file that makes no sense changes nothing, one that is gone opens nothing.
+    fs_err::write(place.store().join(FILE), "version = 1\nwhat").unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(status(serving.get("refs").bearer_auth(&other)).await, 200);
+    fs_err::remove_file(place.store().join(FILE)).unwrap();
+    becomes(&|| serving.get("refs").bearer_auth(&other), 401).await;
+    assert_eq!(status(serving.get("refs")).await, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cookie_is_good_for_reading_only() {
+    let place = Place::new();
+    let secret = token(&place, "ada", Right::Admin, None);
+    let serving = Serving::of(&place);
+    let cookie = format!("other=1; snap_token={secret}");
+    assert_eq!(status(serving.get("refs").header("cookie", &cookie)).await, 200);
+    // Any page can make a browser send this.
+    let ask = serving.client.post(format!("{}/missing", serving.base)).body(vec![0; 32]);
+    refused(ask.header("cookie", &cookie), 401, "unauthorized").await;
+    assert_ne!(csrf(&secret), csrf(&cookie));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_guess_wait_and_others_do_not() {
+    let place = Place::new();
+    let secret = token(&place, "ada", Right::Read, None);
+    let serving = Serving::of(&place);
+    let since = Instant::now();
+    let guess = |number: u32| serving.get("refs").bearer_auth(format!("snap_{number:064}"));
+    let guesses = futures::future::join_all((0..4).map(|number| status(guess(number))));
+    let right = async {
+        let mut slowest = Duration::ZERO;
+        while since.elapsed() < Duration::from_millis(600) {
+            let asked = Instant::now();
+            assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+            slowest = slowest.max(asked.elapsed());
+        }
+        slowest
+    };
+    let (guessed, slowest) = tokio::join!(guesses, right);
+    assert_eq!(guessed, [401; 4]);
+    // 0.1 + 0.2 + 0.4 + 0.8 s, one after the other.
+    assert!(since.elapsed() >= Duration::from_millis(1500), "{:?}", since.elapsed());
+    assert!(slowest < Duration::from_millis(1000), "{slowest:?}");
+    // Of many at once most are sent away.
+    let many = futures::future::join_all((0..40).map(|number| guess(number).send()));
+    let sent_away = tokio::time::timeout(Duration::from_millis(2000), many).await;
+    assert!(sent_away.is_err(), "some wait still");
+    let away = guess(0).send().await.unwrap();
+    assert_eq!(away.status(), 429);
+    assert!(away.headers().contains_key("retry-after"));
+    assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_show_nobody_what_is_not_theirs() {
+    let place = Place::new();
+    place.change("a", "content");
+    let secret = token(&place, "ada", Right::Read, Some("other"));
+    let all = token(&place, "root", Right::Read, None);
+    let serving = Serving::of(&place);
+    let get = |path: &str| serving.client.get(format!("{}{path}", serving.origin()));
+    let pages = ["/", "/r/default", "/r/default/c/main/a", "/r/default/refs", "/r/default/stats"];
+    for path in pages {
+        let response = get(path).send().await.unwrap();
+        assert_eq!(response.status(), 401, "{path}");
+        let text = response.bytes().await.unwrap();
+        assert!(!String::from_utf8_lossy(&text).contains("/r/default"), "{path}");
+        let mine = get(path).header("cookie", format!("snap_token={secret}"));
+        let mine = mine.send().await.unwrap();
+        assert_eq!(mine.status().as_u16(), if path == "/" { 200 } else { 404 }, "{path}");
+        let text = mine.bytes().await.unwrap();
+        assert!(!String::from_utf8_lossy(&text).contains("href=\"/r/default\""), "{path}");
+        let theirs = get(path).header("cookie", format!("snap_token={all}"));
+        assert_eq!(status(theirs).await, 200, "{path}");
+    }
+}

@@ -1,0 +1,182 @@
+//! What can be seen of a server from outside: ids, metrics, the log of writes.
+
+use reqwest::StatusCode;
+use serde_json::Value;
+use snap_server::{
+    access::who::Right,
+    settings::{Limits, Log, Quota, Settings},
+};
+
+use crate::{
+    place::{Place, Serving, json, refused},
+    tokens::token,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_answer_has_an_id() {
+    let place = Place::new();
+    let serving = Serving::of(&place);
+    let said = serving.get("refs").header("x-request-id", "mine-1").send().await.unwrap();
+    assert_eq!(said.headers()["x-request-id"], "mine-1");
+    let made = serving.get("refs").header("x-request-id", "a b\"").send().await.unwrap();
+    assert_eq!(made.headers()["x-request-id"].len(), 16);
+    assert!(made.headers().contains_key("content-length"));
+    let lost = serving.client.get(format!("{}/nothing", serving.origin())).send().await.unwrap();
+    assert_eq!(lost.headers()["x-request-id"].len(), 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_is_counted() {
+    let place = Place::new();
+    place.change("a", "content");
+    let read = token(&place, "ada", Right::Read, Some("default"));
+    let all = token(&place, "prometheus", Right::Read, None);
+    let serving = Serving::of(&place);
+    let pack = place.repo.store().packs()[0];
+    for _ in 0..3 {
+        let got = serving.get(&format!("packs/{pack}")).bearer_auth(&read).send().await.unwrap();
+        assert_eq!(got.bytes().await.unwrap().len(), place.pack_bytes(&pack).len());
+    }
+    let metrics = || serving.client.get(format!("{}/metrics", serving.origin()));
+    refused(metrics(), 401, "unauthorized").await;
+    refused(metrics().bearer_auth(&read), 403, "forbidden").await;
+    let mut text = String::new();
+    let counted =
+        "snap_requests_total{method=\"GET\",route=\"/v1/repos/*/packs/*\",status=\"200\"} 3";
+    // An answer counts once its last byte is on its way.
+    for _ in 0..100 {
+        let answer = metrics().bearer_auth(&all).send().await.unwrap();
+        text = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
+        if text.contains(counted) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let bytes = place.pack_bytes(&pack).len();
+    for line in [
+        counted,
+        "snap_requests_in_flight 1",
+        "snap_store_packs{repository=\"default\"} 1",
+        &format!("snap_store_bytes{{repository=\"default\"}} {bytes}"),
+        "snap_request_seconds_bucket{le=\"0.001\",route=\"/metrics\"}",
+        "# EOF",
+    ] {
+        assert!(text.contains(line), "no `{line}` in:\n{text}");
+    }
+    let origin = serving.origin();
+    let ready = serving.client.get(format!("{origin}/ready")).send().await.unwrap();
+    assert_eq!(ready.status(), 200);
+    let left = fs_err::read_dir(place.store()).unwrap();
+    assert!(!left.flatten().any(|entry| entry.file_name().to_string_lossy().contains("ready")));
+    fs_err::rename(place.store(), place.folder.path().join("away")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    refused(serving.client.get(format!("{origin}/ready")), 503, "unavailable").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_write_is_logged_with_who_it_was() {
+    let (here, there) = (Place::new(), Place::new());
+    let first = here.change("a", "first");
+    let write = token(&there, "ada", Right::Write, None);
+    let read = token(&there, "bob", Right::Read, None);
+    let audit = there.folder.path().join("audit.jsonl");
+    let log = Log { audit: Some(audit.clone()), ..Log::default() };
+    let serving = Serving::start(&there, Settings { log, ..Settings::default() });
+    let pack = here.repo.store().packs()[0];
+    let send = |secret: &str| {
+        serving.put(&format!("packs/{pack}"), here.pack_bytes(&pack)).bearer_auth(secret)
+    };
+    refused(send(&read), 403, "forbidden").await;
+    assert_eq!(send(&write).send().await.unwrap().status(), 201);
+    let (name, outlines) = here.outlines(&[pack]);
+    let publish = serving.put(&format!("index/{name}"), outlines).bearer_auth(&write);
+    assert_eq!(publish.send().await.unwrap().status(), 201);
+    let body = format!("{{\"commit\": \"{first}\"}}");
+    // A name of a ref with a line break in it is data, not another line.
+    let odd = serving.put("refs/heads/a%0A%7B%22who%22:1%7D", body.clone()).bearer_auth(&write);
+    assert_eq!(odd.header("if-none-match", "*").send().await.unwrap().status(), 400);
+    let set = serving.put("refs/heads/main", body).header("if-none-match", "*");
+    let set = set.header("x-request-id", "push-7").bearer_auth(&write).send().await.unwrap();
+    assert_eq!(set.status(), 201);
+    json(serving.get("refs").bearer_auth(&read), StatusCode::OK).await;
+    let text = fs_err::read_to_string(&audit).unwrap();
+    assert!(!text.contains(&write) && !text.contains(&read), "no token is in it");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().unwrap().to_owned();
+            (text("who"), text("what"), line["status"].as_u64().unwrap())
+        })
+        .collect();
+    let line = |who: &str, what: &str, status| (who.to_owned(), what.to_owned(), status);
+    let wanted = [
+        line("bob", "pack", 403),
+        line("ada", "pack", 201),
+        line("ada", "index", 201),
+        line("ada", "ref", 400),
+        line("ada", "ref", 201),
+    ];
+    assert_eq!(seen, wanted);
+    let last = lines.last().unwrap();
+    assert_eq!((&last["request"], &last["name"]), (&"push-7".into(), &"heads/main".into()));
+    assert_eq!((&last["old"], &last["new"]), (&Value::Null, &first.to_string().into()));
+    assert_eq!(last["address"], "127.0.0.1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_at_a_time_is_refused_or_waits() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", noise(40_000));
+    let limits = Limits { requests_per_sec: 5, upload_bytes_per_sec: 20_000, ..Limits::default() };
+    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    let pack = here.repo.store().packs()[0];
+    let since = std::time::Instant::now();
+    let bytes = here.pack_bytes(&pack);
+    assert!(bytes.len() > 40_000);
+    let sent = serving.put(&format!("packs/{pack}"), bytes).send().await.unwrap();
+    assert_eq!(sent.status(), 201, "it is not refused");
+    assert!(since.elapsed().as_secs_f64() > 1.5, "{:?}", since.elapsed());
+    let asked = futures::future::join_all((0..20).map(|_| serving.get("refs").send())).await;
+    let refused: Vec<_> =
+        asked.into_iter().map(Result::unwrap).filter(|answer| answer.status() == 429).collect();
+    assert!(refused.len() >= 10, "{}", refused.len());
+    assert_eq!(refused[0].headers()["retry-after"], "1");
+    let health = serving.client.get(format!("{}/health", serving.origin()));
+    assert_eq!(health.send().await.unwrap().status(), 200, "whether it is there is always told");
+}
+
+/// Bytes that do not compress.
+fn noise(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_holds_no_more_than_its_quota() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", noise(40_000));
+    let pack = here.repo.store().packs()[0];
+    let bytes = here.pack_bytes(&pack);
+    let quota = |most: u64| Quota {
+        default_bytes: Some(1),
+        repositories: [("default".to_owned(), most)].into(),
+    };
+    let start =
+        |most| Serving::start(&there, Settings { quota: quota(most), ..Settings::default() });
+    let path = format!("packs/{pack}");
+    let serving = start(bytes.len() as u64 - 1);
+    refused(serving.put(&path, bytes.clone()), 507, "full").await;
+    // Without a length it is noticed on the way.
+    let pieces: Vec<std::io::Result<Vec<u8>>> =
+        bytes.chunks(1000).map(|piece| Ok(piece.to_vec())).collect();
+    let stream = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
+    let problem = refused(serving.put(&path, stream), 507, "full").await;
+    assert!(problem["detail"].as_str().unwrap().contains("`default` may hold"), "{problem}");
+    let serving = start(bytes.len() as u64);
+    assert_eq!(serving.put(&path, bytes).send().await.unwrap().status(), 201);
+    here.change("b", noise(10_000));
+    let other = here.repo.store().packs().into_iter().find(|id| *id != pack).unwrap();
+    refused(serving.put(&format!("packs/{other}"), here.pack_bytes(&other)), 507, "full").await;
+}
