@@ -8,6 +8,7 @@ mod bundles;
 mod commits;
 mod files;
 mod hostile;
+mod login;
 mod openapi;
 mod page;
 mod page_browser;

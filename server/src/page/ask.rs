@@ -11,8 +11,13 @@ use maud::Markup;
 use percent_encoding::percent_decode;
 use snap_core::{base::id::CommitId, format::commit::Commit, repo::spec::Revisions};
 
-use super::{Pages, link::Links};
-use crate::{access::who::Who, body::blocking, problem::Problem, repository::Repository};
+use super::{Pages, link::Links, login::Viewer};
+use crate::{
+    access::{csrf, from_cookie, who::Who},
+    body::blocking,
+    problem::Problem,
+    repository::Repository,
+};
 
 /// What is asked for, and by whom.
 #[derive(Clone, Debug)]
@@ -21,10 +26,11 @@ pub(super) struct Ask {
     /// `/r/{repo}/…`, decoded.
     parts: Vec<Vec<u8>>,
     query: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whoever asks.
-    pub(super) who: Who,
     /// How the server is reached, such as `http://127.0.0.1:7627`.
     pub(super) origin: String,
+    /// Whoever asks.
+    pub(super) who: Who,
+    viewer: Option<Viewer>,
 }
 
 /// A commit that an address names.
@@ -44,17 +50,23 @@ impl FromRequestParts<Pages> for Ask {
         let decoded = |part: &str| percent_decode(part.as_bytes()).collect::<Vec<u8>>();
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or_else(|| uri.authority().map(|authority| authority.as_str()));
+        let who = parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody);
+        let viewer = who.name().zip(from_cookie(&parts.headers));
+        let viewer = viewer.map(|(name, own)| Viewer { name: name.to_owned(), form: csrf(own) });
+        let scheme = if pages.server().settings().tls.is_some() { "https" } else { "http" };
         Ok(Self {
             pages: pages.clone(),
             parts: uri.path().split('/').skip(1).map(decoded).collect(),
-            who: parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody),
             query: query(uri.query().unwrap_or_default()),
-            origin: format!("http://{}", host.unwrap_or("localhost")),
+            origin: format!("{scheme}://{}", host.unwrap_or("localhost")),
+            who,
+            viewer,
         })
     }
 }
 
-fn query(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Pairs of names and values, decoded.
+pub(super) fn query(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let decoded = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect();
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     pairs
@@ -66,6 +78,11 @@ fn query(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 impl Ask {
+    /// Whoever is logged in.
+    pub(super) fn viewer(&self) -> Option<&Viewer> {
+        self.viewer.as_ref()
+    }
+
     /// The name of the repository.
     pub(super) fn repo(&self) -> String {
         self.text(1)

@@ -50,7 +50,8 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
             (form)
             p.quiet { "A branch, a tag, the first digits of an id, or such as " code { "main~3" } "." }
         };
-        return Ok(Shell::of(&repo, Tab::Compare, None, format!("Compare · {repo}")).page(body));
+        return Ok(Shell::of(&repo, Tab::Compare, None, format!("Compare · {repo}"))
+            .page(ask.viewer(), body));
     };
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
     let path = normal(ask.bytes("path").unwrap_or_default());
@@ -69,7 +70,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
         }
     };
     let title = format!("{} → {} · {repo}", shown(&from), shown(&to));
-    Ok(Shell::of(&repo, Tab::Compare, None, title).page(body))
+    Ok(Shell::of(&repo, Tab::Compare, None, title).page(ask.viewer(), body))
 }
 
 fn shown(named: &Named) -> String {

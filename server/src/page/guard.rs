@@ -12,7 +12,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
-use super::shell::Shell;
+use super::{login, shell::Shell};
 use crate::problem::{Code, Problem};
 
 /// What pages may load and do.
@@ -25,13 +25,17 @@ const BYTES: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 /// Adds what is said about each page; a refusal becomes one for those who want
 /// pages.
 pub(super) async fn guard(request: Request, next: Next) -> Response {
-    let wants_page = wants_page(request.uri().path(), request.headers());
+    if !wants_page(request.uri().path(), request.headers()) {
+        return guarded(next.run(request).await);
+    }
+    let headers = request.headers().clone();
+    let wanted = request.uri().path_and_query().map_or("/", |wanted| wanted.as_str()).to_owned();
     let response = next.run(request).await;
-    let response = match response.extensions().get::<Problem>() {
-        Some(problem) if wants_page => (response.status(), refusal(problem)).into_response(),
-        _ => response,
-    };
-    guarded(response)
+    let Some(problem) = response.extensions().get::<Problem>() else { return guarded(response) };
+    guarded(match problem.code {
+        Code::Unauthorized => login::form(&headers, &wanted, None),
+        _ => (response.status(), refusal(problem)).into_response(),
+    })
 }
 
 fn guarded(mut response: Response) -> Response {
@@ -74,7 +78,7 @@ fn refusal(problem: &Problem) -> Markup {
         _ if status.is_client_error() => ("That is not to be had", ""),
         _ => ("That did not work", "It may go well another time."),
     };
-    Shell::plain(title).page(html! {
+    Shell::plain(title).page(None, html! {
         section.empty {
             p.status { (status.as_u16()) }
             h1 { (title) }

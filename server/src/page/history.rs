@@ -54,7 +54,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
         ))
     };
     let title = format!("History of {} · {repo}", show::plain(&path));
-    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(body))
+    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.viewer(), body))
 }
 
 /// Why a list ends.

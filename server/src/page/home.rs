@@ -69,17 +69,20 @@ fn told(repository: &Repository) -> Result<Told, Problem> {
 }
 
 fn page(ask: &Ask, rows: &[Row]) -> Markup {
-    Shell::plain("Repositories").page(html! {
-        div.head {
-            h1 { "Repositories" }
-            @if !rows.is_empty() { p.quiet { (count(rows.len() as u64, "repository")) } }
-        }
-        @if rows.is_empty() { (nothing(ask)) } @else {
-            ul.cards data-list="" {
-                @for row in rows { li.card { (card(row)) } }
+    Shell::plain("Repositories").page(
+        ask.viewer(),
+        html! {
+            div.head {
+                h1 { "Repositories" }
+                @if !rows.is_empty() { p.quiet { (count(rows.len() as u64, "repository")) } }
             }
-        }
-    })
+            @if rows.is_empty() { (nothing(ask)) } @else {
+                ul.cards data-list="" {
+                    @for row in rows { li.card { (card(row)) } }
+                }
+            }
+        },
+    )
 }
 
 fn card(row: &Row) -> Markup {

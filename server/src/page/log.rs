@@ -40,7 +40,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     let repo = ask.repo();
     let Some(named) = ask.wanted(repository)? else {
         let shell = Shell::of(&repo, Tab::Commits, None, repo.clone());
-        return Ok(shell.page(nothing(ask)));
+        return Ok(shell.page(ask.viewer(), nothing(ask)));
     };
     let page = ask.page();
     let store = repository.repo().store();
@@ -74,7 +74,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
         (paging)
     };
     let title = format!("{repo} · {}", show::plain(named.rev.as_bytes()));
-    Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(body))
+    Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(ask.viewer(), body))
 }
 
 /// What `snap clone` and `snap push` take.

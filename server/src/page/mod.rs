@@ -30,6 +30,7 @@ mod hunks;
 mod icon;
 mod link;
 mod log;
+mod login;
 mod moment;
 mod number;
 mod refs;
@@ -41,7 +42,11 @@ mod stats;
 
 use std::sync::Arc;
 
-use axum::{Router, middleware::from_fn, routing::get};
+use axum::{
+    Router,
+    middleware::from_fn,
+    routing::{get, post},
+};
 
 use self::{ask::Ask, growth::Growth};
 use crate::routes::{Server, guarded};
@@ -68,13 +73,16 @@ impl Pages {
     }
 }
 
-/// Adds the pages to the protocol.
+/// Adds the pages to the protocol, [guarded] as it is, and shows refusals to
+/// people as pages.
 pub fn with_pages(protocol: Router, server: Server) -> Router {
     let shared = Shared { server: server.clone(), growth: Growth::default() };
     let pages = Pages { shared: Arc::new(shared) };
     let pages = Router::new()
         .route("/", get(home::view))
         .route("/assets/{name}", get(assets::read))
+        .route("/login", get(login::show).post(login::enter))
+        .route("/logout", post(login::leave))
         .route("/r/{repo}", get(async |ask: Ask| ask.show(log::view).await))
         .route("/r/{repo}/c/{rev}", get(async |ask: Ask| ask.show(snapshot::view).await))
         .route("/r/{repo}/c/{rev}/{*path}", get(async |ask: Ask| ask.show(snapshot::view).await))

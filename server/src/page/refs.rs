@@ -54,7 +54,8 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
         }
         (paging((page > 1).then(|| to(page - 1)), (page * ROWS < all).then(|| to(page + 1)), ("Before", "Further")))
     };
-    Ok(Shell::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}")).page(body))
+    Ok(Shell::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}"))
+        .page(ask.viewer(), body))
 }
 
 fn table<'r>(

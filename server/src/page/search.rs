@@ -54,7 +54,9 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     let repo = ask.repo();
     let Some(query) = ask.param("q") else {
         let body = html! { section.empty { h1 { "Search by name" } (help()) } };
-        return Ok(Shell::of(&repo, Tab::Other, None, format!("Search · {repo}")).page(body));
+        return Ok(
+            Shell::of(&repo, Tab::Other, None, format!("Search · {repo}")).page(ask.viewer(), body)
+        );
     };
     let answer = look(repository, ask.bytes("q").unwrap_or_default())?;
     let links = ask.links();
@@ -70,7 +72,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     };
     let title = format!("{} · {repo}", show::plain(query.as_bytes()));
     let shell = Shell::of(&repo, Tab::Other, None, title);
-    Ok(Shell { query: Some(&query), ..shell }.page(body))
+    Ok(Shell { query: Some(&query), ..shell }.page(ask.viewer(), body))
 }
 
 fn look(repository: &Repository, query: &[u8]) -> Result<Answer, Problem> {

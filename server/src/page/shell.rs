@@ -7,6 +7,7 @@ use super::{
     assets::{ICON, SCRIPT, STYLE},
     icon,
     link::Links,
+    login::Viewer,
     show,
 };
 
@@ -57,7 +58,7 @@ impl<'a> Shell<'a> {
     }
 
     /// The whole page.
-    pub(super) fn page(&self, main: Markup) -> Markup {
+    pub(super) fn page(&self, viewer: Option<&Viewer>, main: Markup) -> Markup {
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -72,7 +73,7 @@ impl<'a> Shell<'a> {
                 }
                 body {
                     a.skip href="#main" { "Skip to the content" }
-                    (self.bar())
+                    (self.bar(viewer))
                     @if let Some(within) = &self.within { (menu(within)) }
                     main #main tabindex="-1" { (main) }
                     (foot())
@@ -81,7 +82,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    fn bar(&self) -> Markup {
+    fn bar(&self, viewer: Option<&Viewer>) -> Markup {
         html! {
             header.bar {
                 div.inside {
@@ -105,8 +106,20 @@ impl<'a> Shell<'a> {
                             button.unseen type="submit" { "Search" }
                         }
                     }
+                    @if let Some(viewer) = viewer { (leave(viewer)) }
                 }
             }
+        }
+    }
+}
+
+/// Who is logged in, and the way out.
+fn leave(viewer: &Viewer) -> Markup {
+    html! {
+        form.leave method="post" action="/logout" {
+            span { (viewer.name) }
+            input type="hidden" name="form" value=(viewer.form);
+            button.button type="submit" { "Log out" }
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let what = if path.is_empty() { short(&named.id) } else { show::plain(last) };
     let title = format!("{what} · {}", ask.repo());
-    Ok(Shell::of(&ask.repo(), Tab::Files, Some(&named.rev), title).page(body))
+    Ok(Shell::of(&ask.repo(), Tab::Files, Some(&named.rev), title).page(ask.viewer(), body))
 }
 
 /// The first digits of an id.

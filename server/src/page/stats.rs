@@ -27,27 +27,33 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     let repo = ask.repo();
     let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
     let Some(grown) = ask.pages.growth().of(repository, PATIENCE)? else {
-        return Ok(shell.page(html! {
-            section.empty {
-                h1 { "Being counted" }
-                p { "There is much to look through. Come back in a moment." }
-                a.button href=(ask.links().page("stats")) { "Try again" }
-            }
-        }));
+        return Ok(shell.page(
+            ask.viewer(),
+            html! {
+                section.empty {
+                    h1 { "Being counted" }
+                    p { "There is much to look through. Come back in a moment." }
+                    a.button href=(ask.links().page("stats")) { "Try again" }
+                }
+            },
+        ));
     };
     let outcome = &grown.outcome;
     if outcome.commit_count == 0 {
-        return Ok(shell.page(html! {
+        return Ok(shell.page(ask.viewer(), html! {
             section.empty { h1 { "No commits yet" } p { "After the first push there is something to see here." } }
         }));
     }
-    Ok(shell.page(html! {
-        div.head { h1 { "How the store grew" } }
-        (tiles(outcome))
-        (chart::view(outcome))
-        (commits(&ask.links(), outcome))
-        (files(&ask.links(), outcome))
-    }))
+    Ok(shell.page(
+        ask.viewer(),
+        html! {
+            div.head { h1 { "How the store grew" } }
+            (tiles(outcome))
+            (chart::view(outcome))
+            (commits(&ask.links(), outcome))
+            (files(&ask.links(), outcome))
+        },
+    ))
 }
 
 fn tiles(outcome: &Outcome) -> Markup {

@@ -1,0 +1,150 @@
+//! Logging in to the page and out of it.
+
+use fantoccini::key::Key;
+use reqwest::{
+    RequestBuilder, Response,
+    header::{COOKIE, LOCATION, SET_COOKIE},
+};
+use snap_server::access::who::Right;
+
+use crate::{
+    browser::{Browser, Scripts},
+    page::ask,
+    place::{Place, Serving},
+    tokens::token,
+};
+
+/// A cookie that an answer sets: all of it, and its name and value.
+fn cookie(response: &Response, name: &str) -> Option<(String, String)> {
+    let all = response.headers().get_all(SET_COOKIE).into_iter();
+    let mut texts = all.map(|value| value.to_str().unwrap().to_owned());
+    let text = texts.find(|text| text.starts_with(&format!("{name}=")))?;
+    let pair = text.split(';').next().unwrap().to_owned();
+    Some((text, pair))
+}
+
+/// What a hidden field of a page says.
+fn hidden(page: &str, name: &str) -> String {
+    let field = format!("name=\"{name}\" value=\"");
+    let (_, rest) = page.split_once(&field).unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+async fn send(request: RequestBuilder, fields: &[(&str, &str)]) -> Response {
+    let body: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let request = request.header("content-type", "application/x-www-form-urlencoded");
+    request.header("accept", "text/html").body(body.join("&")).send().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
+    let place = Place::new();
+    place.change("a", "what nobody may see");
+    let secret = token(&place, "ada", Right::Read, None);
+    let serving = Serving::of(&place);
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    let client = client.build().unwrap();
+    let at = |path: &str| format!("{}{path}", serving.origin());
+    for path in ["/", "/r/default", "/r/default/c/main/a", "/r/none"] {
+        let refused = ask(&serving, path).await;
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(refused.text.contains("<h1>Log in</h1>"), "{path}: {}", refused.text);
+        assert!(!refused.text.contains("what nobody may see"), "{path}");
+        assert_eq!(hidden(&refused.text, "to"), path);
+    }
+    let asked = client.get(at("/r/default")).header("accept", "text/html").send().await.unwrap();
+    let (whole, own) = cookie(&asked, "snap_form").unwrap();
+    assert!(whole.contains("HttpOnly") && whole.contains("SameSite=Strict"), "{whole}");
+    let form = hidden(&asked.text().await.unwrap(), "form");
+    let enter = |own: &str| client.post(at("/login")).header(COOKIE, own);
+    // Without the cookie, or with another one, the form is not ours.
+    for own in ["a=b", "snap_form=00000000000000000000000000000000"] {
+        let refused = send(enter(own), &[("form", &form), ("token", &secret)]).await;
+        assert_eq!(refused.status(), 401);
+        assert!(cookie(&refused, "snap_token").is_none());
+    }
+    let wrong = send(enter(&own), &[("form", &form), ("token", "snap_wrong")]).await;
+    assert_eq!((wrong.status().as_u16(), cookie(&wrong, "snap_token")), (401, None));
+    assert!(wrong.text().await.unwrap().contains("No token is like that"));
+    let fields = [("form", form.as_str()), ("token", &secret), ("to", "%2Fr%2Fdefault")];
+    let entered = send(enter(&own), &fields).await;
+    assert_eq!(
+        (entered.status().as_u16(), &entered.headers()[LOCATION]),
+        (303, &"/r/default".parse().unwrap())
+    );
+    let (whole, token) = cookie(&entered, "snap_token").unwrap();
+    assert!(whole.contains("HttpOnly; SameSite=Strict") && whole.contains("Path=/"), "{whole}");
+    let get = client.get(at("/r/default")).header("accept", "text/html").header(COOKIE, &token);
+    let shown = get.send().await.unwrap();
+    assert_eq!(shown.status(), 200);
+    let shown = shown.text().await.unwrap();
+    assert!(shown.contains("<span>ada</span>") && !shown.contains(&secret), "{shown}");
+    // Nobody else can log anybody out.
+    let leave = || client.post(at("/logout")).header(COOKIE, &token);
+    let refused = send(leave(), &[("form", &form)]).await;
+    assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (400, None));
+    let left = send(leave(), &[("form", &hidden(&shown, "form"))]).await;
+    assert_eq!(left.status(), 303);
+    assert!(cookie(&left, "snap_token").unwrap().0.contains("Max-Age=0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_show_what_a_token_may_read() {
+    let show = crate::showcase::make();
+    let file = show.path().join(snap_server::access::tokens::FILE);
+    let wanted = snap_server::access::tokens::Wanted {
+        name: "ada".into(),
+        scope: Right::Read,
+        repositories: Some(vec!["team/website".into()]),
+        made: 0,
+        expires: None,
+    };
+    let secret = snap_server::access::tokens::add(&file, wanted).unwrap().reveal().to_owned();
+    let serving = Serving::over(show.path());
+    let get = async |path: &str| {
+        let request = serving.client.get(format!("{}{path}", serving.origin()));
+        let request = request.header("accept", "text/html");
+        let answer = request.header(COOKIE, format!("snap_token={secret}")).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let (status, home) = get("/").await;
+    assert_eq!(status, 200);
+    assert!(home.contains("team/website") && !home.contains("datasets"), "{home}");
+    assert_eq!(get("/r/team%2Fwebsite").await.0, 200);
+    let (hidden, missing) = (get("/r/datasets%2Fbirds").await, get("/r/datasets%2Fnothing").await);
+    assert_eq!((hidden.0, missing.0), (404, 404));
+    assert_eq!(hidden.1.replace("birds", "nothing"), missing.1, "nothing tells that it is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_logs_in_and_out_with_a_browser() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let place = Place::new();
+    place.change("a", "content");
+    let secret = token(&place, "ada", Right::Read, None);
+    let serving = Serving::of(&place);
+    browser.open(&format!("{}/r/default/c/main/a", serving.origin())).await;
+    browser.picture("login").await;
+    let field = browser.wait("#token").await;
+    field.send_keys(&format!("snap_wrong{}", Key::Enter)).await.unwrap();
+    assert_eq!(browser.text(".wrong").await, "No token is like that.");
+    let field = browser.wait("#token").await;
+    field.send_keys(&format!("{secret}{}", Key::Enter)).await.unwrap();
+    assert!(browser.text("pre.text").await.contains("content"));
+    assert_eq!(browser.path().await, "/r/default/c/main/a");
+    assert_eq!(browser.value("document.cookie").await, "");
+    browser.click(".leave button").await;
+    browser.wait("#token").await;
+    browser.open(&format!("{}/r/default", serving.origin())).await;
+    browser.wait("#token").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_tokens_there_is_nothing_to_log_in_to() {
+    let place = Place::new();
+    let serving = Serving::of(&place);
+    let home = ask(&serving, "/").await;
+    assert_eq!(home.status, 200);
+    assert!(!home.text.contains("/login") && !home.text.contains("Log"), "{}", home.text);
+}
