@@ -19,6 +19,9 @@ fn document() -> Value {
         .unwrap()
 }
 
+/// Paths beside the protocol's own.
+const OF_THE_SERVER: [&str; 3] = ["/health", "/ready", "/metrics"];
+
 /// Paths and methods, as the router has them.
 fn routes() -> BTreeSet<(String, String)> {
     let text = fs_err::read_to_string(root().join("server/src/routes/mod.rs")).unwrap();
@@ -28,7 +31,7 @@ fn routes() -> BTreeSet<(String, String)> {
         let (path, handlers) = route.strip_prefix('"').unwrap().split_once('"').unwrap();
         let path = match path {
             "/" => "/v1/repos/{repo}".to_owned(),
-            path if path.starts_with("/v1") || path == "/health" => path.to_owned(),
+            path if path.starts_with("/v1") || OF_THE_SERVER.contains(&path) => path.to_owned(),
             path => format!("/v1/repos/{{repo}}{path}"),
         };
         // What stands behind the last route of a router is not its handler.
