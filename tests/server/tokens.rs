@@ -22,7 +22,7 @@ pub(crate) fn token(place: &Place, name: &str, scope: Right, repositories: Optio
     tokens::add(&place.store().join(FILE), wanted).unwrap().reveal().to_owned()
 }
 
-async fn status(request: RequestBuilder) -> u16 {
+pub(crate) async fn status(request: RequestBuilder) -> u16 {
     request.send().await.unwrap().status().as_u16()
 }
 

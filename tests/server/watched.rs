@@ -9,7 +9,7 @@ use snap_server::{
 
 use crate::{
     place::{Place, Serving, json, refused},
-    tokens::token,
+    tokens::{status, token},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn each_answer_has_an_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_happens_is_counted() {
     let place = Place::new();
-    place.change("a", "content");
+    let commit = place.change("a", "content");
     let read = token(&place, "ada", Right::Read, Some("default"));
     let all = token(&place, "prometheus", Right::Read, None);
     let serving = Serving::of(&place);
@@ -36,6 +36,10 @@ async fn what_happens_is_counted() {
     for _ in 0..3 {
         let got = serving.get(&format!("packs/{pack}")).bearer_auth(&read).send().await.unwrap();
         assert_eq!(got.bytes().await.unwrap().len(), place.pack_bytes(&pack).len());
+    }
+    for _ in 0..3 {
+        let file = serving.get(&format!("commits/{commit}/files/a")).bearer_auth(&read);
+        assert_eq!(status(file).await, 200);
     }
     let metrics = || serving.client.get(format!("{}/metrics", serving.origin()));
     refused(metrics(), 401, "unauthorized").await;
@@ -55,6 +59,8 @@ async fn what_happens_is_counted() {
     let bytes = place.pack_bytes(&pack).len();
     for line in [
         counted,
+        "snap_cache_lookups_total{cache=\"files\",outcome=\"hit\"} 2",
+        "snap_cache_lookups_total{cache=\"files\",outcome=\"miss\"} 1",
         "snap_requests_in_flight 1",
         "snap_store_packs{repository=\"default\"} 1",
         &format!("snap_store_bytes{{repository=\"default\"}} {bytes}"),

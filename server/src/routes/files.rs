@@ -23,6 +23,7 @@ use super::{
 use crate::{
     body,
     cache::Cache,
+    observe::metrics::Lookup,
     problem::Problem,
     repository::{FoundFile, InFrame, Repository, write_content},
 };
@@ -171,8 +172,10 @@ pub(super) async fn read(
         && let Some((file, bytes)) = server.files().lately(repository.number(), id, &target.path)
         && (bytes.is_some() || file.place.is_none())
     {
+        server.metrics().looked_up("files", Lookup::Hit);
         return answer.respond((id, true), &file, bytes, repository);
     }
+    server.metrics().looked_up("files", Lookup::Miss);
     let shared = server.clone();
     let read = server.with(target.repo, move |repository| {
         let found = repository.file(&target.rev, &target.path)?;
