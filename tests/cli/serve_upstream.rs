@@ -101,5 +101,5 @@ fn what_cannot_stand_behind_a_server_is_told() {
     let twice = ["cannot be served at once: here and s3://b", "hint: leave one of them out"];
     says(&serve(&["here", "--upstream", "s3://b"]), 2, &twice);
     says(&serve(&["--upstream", "nowhere"]), 1, &["nowhere"]);
-    says(&serve(&["there is no kind of remote `what`"]), 2, &["what://b/x"]);
+    says(&serve(&["what://b/x"]), 2, &["there is no kind of remote `what`", "hint: "]);
 }
