@@ -94,9 +94,8 @@ pub(super) fn pull(bench: &Bench<'_>) -> Result<Vec<Row>> {
         empty(&into)?;
         Call::new(bench.snap).args(["-q", "init"]).dir(&into).run()
     });
-    puller.check = Box::new(|| {
-        Call::new(bench.snap).args(["-q", "verify", "--data"]).dir(&into).run()
-    });
+    puller.check =
+        Box::new(|| Call::new(bench.snap).args(["-q", "verify", "--data"]).dir(&into).run());
     let scores = hold(bench.place, bench.args.runs, |_| Ok(()), vec![puller])?;
     Ok(vec![bench.rows("pull from a server", &scores).time(Target::AtMost(0.25))])
 }
