@@ -3,14 +3,14 @@
 //! nothing from other hosts. It works without a script, and better with it.
 //!
 //! Nothing that comes from a snapshot can run: all of it goes through
-//! [`show`], and what the browser may do is said in [`guard`]. Contents of
+//! `show`, and what the browser may do is said in `guard`. Contents of
 //! files other than text are linked to where the protocol has them.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`link`], [`ask`] | addresses, there and back |
-//! | [`show`], [`number`], [`moment`], [`icon`] | how single things look |
-//! | [`assets`], [`shell`], [`guard`] | what is around each page |
+//! | `link`, `ask` | addresses, there and back |
+//! | `show`, `number`, `moment`, `icon` | how single things look |
+//! | `assets`, `shell`, `guard` | what is around each page |
 //! | the others | a page each, or a part of one |
 
 mod ask;
