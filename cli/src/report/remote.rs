@@ -102,6 +102,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
         What::Expired => "get a new token, and run it again",
         What::Clock => "set the clock of this machine (`timedatectl`), and run it again",
         What::NoBucket => "make the bucket first; snap does not, and a typing error looks the same",
+        What::Unreachable if error.message.contains("certificate") => {
+            "this machine does not trust that certificate, or it is for another name; SSL_CERT_FILE \
+             names a file of authorities to trust"
+        }
         What::Unreachable => {
             "is the name of the host right, and is there a network? `snap remote check` tries again"
         }
@@ -166,5 +170,20 @@ fn of_location(error: &LocationError) -> Option<String> {
                     .to_owned()
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_no_matter_of_names() {
+        let hint = |message: &str| {
+            of_service(&ServiceError::new("read", "HEAD", What::Unreachable, message.to_owned()))
+        };
+        let untrusted = hint("invalid peer certificate: UnknownIssuer").unwrap();
+        assert!(untrusted.contains("SSL_CERT_FILE"), "{untrusted}");
+        assert!(!hint("connection refused").unwrap().contains("SSL_CERT_FILE"));
     }
 }
