@@ -6,8 +6,9 @@
 mod causes;
 mod hint;
 mod remote;
+mod serve;
 
-use std::{io, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
@@ -22,9 +23,9 @@ use snap_core::{
     store::{BundleError, StoreError},
 };
 use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
-use snap_server::{access::tokens::TokensError, settings::SettingsError, tls::TlsError};
 
 use self::causes::causes;
+pub(crate) use self::serve::ServeError;
 use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.
@@ -245,55 +246,9 @@ pub(crate) enum CliError {
     Verify(#[from] VerifyError),
     #[error(transparent)]
     Repo(#[from] RepoError),
-    /// The settings of a server cannot be used.
+    /// There is no server, or no token.
     #[error(transparent)]
-    Serve {
-        /// Why.
-        source: SettingsError,
-    },
-    /// What is to be served was said twice.
-    #[error("a folder and an upstream cannot be served at once: {place} and {upstream}")]
-    ServeTwice {
-        /// The folder.
-        place: String,
-        /// The upstream.
-        upstream: String,
-    },
-    /// There is no folder for what is kept of an upstream.
-    #[error("there is no folder for what is kept of the upstream")]
-    NoCacheFolder,
-    /// Tokens of a server cannot be read, made or revoked.
-    #[error(transparent)]
-    Tokens {
-        /// Why.
-        source: TokensError,
-    },
-    /// The certificate of a server cannot be used.
-    #[error(transparent)]
-    Tls {
-        /// Why.
-        source: TlsError,
-    },
-    /// A time that is none, or over.
-    #[error("`{text}` is no time to come")]
-    Expires {
-        /// What was said.
-        text: String,
-    },
-    /// A server would be open to the network, and nobody has to say who they are.
-    #[error("a server at {address} would be open to everybody who can reach it")]
-    OpenToAll {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
-    /// A server cannot listen.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
+    Serve(#[from] ServeError),
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(transparent)]
@@ -409,14 +364,7 @@ impl CliError {
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repo(error) => error.kind(),
-            Self::Serve { .. }
-            | Self::OpenToAll { .. }
-            | Self::Expires { .. }
-            | Self::ServeTwice { .. } => ErrorKind::Invalid,
-            Self::Tokens { source } => source.kind(),
-            Self::Tls { source } => source.kind(),
-            Self::NoCacheFolder => ErrorKind::NotFound,
-            Self::Listen { source, .. } => ErrorKind::of_io(source),
+            Self::Serve(error) => error.kind(),
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::RefName(_) => ErrorKind::Invalid,

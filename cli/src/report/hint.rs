@@ -15,10 +15,9 @@ use snap_core::{
     },
     store::{BundleError, StoreError},
 };
-use snap_server::{access::tokens::TokensError, tls::TlsError};
 
 use crate::{
-    report::{CliError, causes::causes, remote},
+    report::{CliError, causes::causes, remote, serve},
     ui::time,
 };
 
@@ -35,6 +34,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
     let of = |found: Option<String>| found;
     of(error.downcast_ref().and_then(of_cli))
         .or_else(|| remote::hint(error))
+        .or_else(|| serve::hint(error))
         .or_else(|| error.downcast_ref().and_then(of_bundle))
         .or_else(|| error.downcast_ref().and_then(of_unpack))
         .or_else(|| error.downcast_ref().and_then(of_file))
@@ -54,25 +54,6 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
 
 fn of_cli(error: &CliError) -> Option<String> {
     let hint = match error {
-        CliError::OpenToAll { .. } => {
-            "`snap serve token add NAME` makes a token; then nobody without one is let in"
-        }
-        CliError::Tls { source: TlsError::Invalid { .. } | TlsError::Pair { .. } } => {
-            "they are PEM: `-----BEGIN CERTIFICATE-----`, and the private key that it was made for"
-        }
-        CliError::Expires { .. } => "a date is such as 2027-01-31 or 2027-01-31T10:00",
-        CliError::Tokens { source: TokensError::Taken { .. } } => {
-            "`snap serve token revoke NAME` first, or take another name"
-        }
-        CliError::Tokens { source: TokensError::NoToken { .. } } => {
-            "`snap serve token list` tells which there are"
-        }
-        CliError::Tokens { source: TokensError::Name { .. } } => {
-            "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
-        }
-        CliError::ServeTwice { .. } => "leave one of them out, or the `upstream` in the settings",
-        CliError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",
-        CliError::Listen { .. } => "--listen says where; port 0 takes one that is free",
         CliError::NoStore => {
             "`snap commit` makes one here, `snap init` an empty one; --store names another"
         }

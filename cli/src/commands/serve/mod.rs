@@ -24,7 +24,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, Done, ServeError},
     ui::text,
 };
 
@@ -95,13 +95,15 @@ enum Action {
     Token(token::TokenArgs),
 }
 
+/// What a file says, or what holds without one.
+fn settings(file: Option<&Path>) -> Result<Settings, ServeError> {
+    Ok(file.map(Settings::read).transpose()?.unwrap_or_default())
+}
+
 impl ServeArgs {
     /// What the file says, and the flags in its place.
-    fn settings(&self) -> Result<Settings, CliError> {
-        let mut settings = match &self.config {
-            Some(path) => Settings::read(path).map_err(|source| CliError::Serve { source })?,
-            None => Settings::default(),
-        };
+    fn settings(&self) -> Result<Settings, ServeError> {
+        let mut settings = settings(self.config.as_deref())?;
         if let Some(listen) = self.listen {
             settings.listen = listen;
         }
@@ -120,14 +122,13 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     }
     let settings = args.settings()?;
     let (hub, shown) = hub(args, &settings, cx)?;
-    let has_tokens =
-        access::check(hub.home(), &settings).map_err(|source| CliError::Tokens { source })?;
+    let has_tokens = access::check(hub.home(), &settings).map_err(ServeError::from)?;
     let is_open = !has_tokens && !settings.without_tokens_anyone_may_read_and_write;
     if is_open && !settings.listen.ip().is_loopback() {
-        return Err(CliError::OpenToAll { address: settings.listen });
+        return Err(ServeError::OpenToAll { address: settings.listen }.into());
     }
     let scheme = match &settings.tls {
-        Some(tls) => tls.read().map(|_| "https").map_err(|source| CliError::Tls { source })?,
+        Some(tls) => tls.read().map(|_| "https").map_err(ServeError::from)?,
         None => "http",
     };
     if let Some(path) = &settings.log.audit {
@@ -136,7 +137,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     log(&settings.log);
     allow_files();
     let listen = settings.listen;
-    let failed = |source| CliError::Listen { address: listen, source };
+    let failed = |source| ServeError::Listen { address: listen, source };
     let listening = Listening::new(Server::new(hub, settings)).map_err(failed)?;
     let address = listening.address().map_err(failed)?;
     if cx.ui().is_json() {
@@ -192,7 +193,7 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
     let shown = |place: &Path| text::line(place.as_os_str().as_encoded_bytes()).to_string();
     match (upstream, &args.place) {
         (Some(upstream), Some(place)) => {
-            Err(CliError::ServeTwice { place: shown(place), upstream: upstream.to_owned() })
+            Err(ServeError::Twice { place: shown(place), upstream: upstream.to_owned() }.into())
         }
         (Some(named), None) => behind(named, settings, cx),
         (None, Some(_)) if let Some(url) = url => behind(url, settings, cx),
@@ -207,7 +208,7 @@ fn behind(named: &str, settings: &Settings, cx: &Context) -> Result<(Hub, String
     let place = cx.remote(Some(named).into())?;
     let shown = place.shown();
     let of_user = || cx.cache_home().map(|home| home.join("snap").join("serve"));
-    let above = settings.cache.clone().or_else(of_user).ok_or(CliError::NoCacheFolder)?;
+    let above = settings.cache.clone().or_else(of_user).ok_or(ServeError::NoCacheFolder)?;
     let origin = cx.origin(&place)?;
     let cache = Cache::open(&above, &origin.key(), settings.cache_bytes);
     let cache = cache.map_err(snap_remote::store::RemoteError::from)?;

@@ -11,16 +11,15 @@ use snap_core::base::time::Time;
 use snap_server::{
     access::{
         file_of,
-        tokens::{self, Token, Tokens, TokensError, Wanted},
+        tokens::{self, Token, Tokens, Wanted},
         who::Right,
     },
     hub,
-    settings::Settings,
 };
 
 use crate::{
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, Done, ServeError},
     ui::time,
 };
 
@@ -159,10 +158,7 @@ pub(crate) fn run(args: &TokenArgs, cx: &Context) -> Result<Done, CliError> {
 impl OfArgs {
     /// The file of tokens.
     fn file(&self, cx: &Context) -> Result<PathBuf, CliError> {
-        let settings = match &self.config {
-            Some(path) => Settings::read(path).map_err(|source| CliError::Serve { source })?,
-            None => Settings::default(),
-        };
+        let settings = super::settings(self.config.as_deref())?;
         if let Some(file) = settings.tokens {
             return Ok(file);
         }
@@ -175,10 +171,6 @@ impl OfArgs {
     }
 }
 
-fn failed(source: TokensError) -> CliError {
-    CliError::Tokens { source }
-}
-
 fn at(secs: i64) -> Time {
     Time { secs, nanos: 0 }
 }
@@ -186,7 +178,7 @@ fn at(secs: i64) -> Time {
 fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
     let file = args.of.file(cx)?;
     let expires = args.expires.as_deref().map(|text| {
-        let bad = || CliError::Expires { text: text.to_owned() };
+        let bad = || ServeError::Expires { text: text.to_owned() };
         time::parse(text, cx.now()).filter(|time| *time > cx.now()).ok_or_else(bad)
     });
     let wanted = Wanted {
@@ -196,7 +188,7 @@ fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
         made: cx.now().secs,
         expires: expires.transpose()?.map(|time| time.secs),
     };
-    let secret = tokens::add(&file, wanted).map_err(failed)?;
+    let secret = tokens::add(&file, wanted).map_err(ServeError::from)?;
     let name = &args.name;
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
@@ -211,7 +203,7 @@ fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
 }
 
 fn revoke(name: &str, file: &Path, cx: &Context) -> Result<(), CliError> {
-    tokens::revoke(file, name).map_err(failed)?;
+    tokens::revoke(file, name).map_err(ServeError::from)?;
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
         out.json(&ChangeJson { version: 1, action: "revoked", name, secret: None })?;
@@ -222,7 +214,7 @@ fn revoke(name: &str, file: &Path, cx: &Context) -> Result<(), CliError> {
 }
 
 fn list(file: &Path, cx: &Context) -> Result<(), CliError> {
-    let tokens = Tokens::read(file).map_err(failed)?.unwrap_or_default();
+    let tokens = Tokens::read(file).map_err(ServeError::from)?.unwrap_or_default();
     let width = tokens.list().map(|token| token.name.len()).max().unwrap_or(0);
     let mut out = cx.ui().out();
     for token in tokens.list() {

@@ -1,0 +1,79 @@
+//! What keeps a server from being started, or its tokens from being changed; and
+//! what to do about it.
+
+use std::{error::Error, io, net::SocketAddr};
+
+use snap_core::base::kind::ErrorKind;
+use snap_server::{access::tokens::TokensError, settings::SettingsError, tls::TlsError};
+
+/// Why there is no server, or no token.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// What is to be served was said twice.
+    #[error("a folder and an upstream cannot be served at once: {place} and {upstream}")]
+    Twice { place: String, upstream: String },
+    /// There is no folder for what is kept of an upstream.
+    #[error("there is no folder for what is kept of the upstream")]
+    NoCacheFolder,
+    /// Tokens cannot be read, made or revoked.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A time that is none, or over.
+    #[error("`{text}` is no time to come")]
+    Expires { text: String },
+    /// It would be open to the network, and nobody has to say who they are.
+    #[error("a server at {address} would be open to everybody who can reach it")]
+    OpenToAll { address: SocketAddr },
+    /// It cannot listen.
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+}
+
+impl ServeError {
+    /// What a caller can do about it.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Settings(_)
+            | Self::Twice { .. }
+            | Self::Expires { .. }
+            | Self::OpenToAll { .. } => ErrorKind::Invalid,
+            Self::NoCacheFolder => ErrorKind::NotFound,
+            Self::Tokens(error) => error.kind(),
+            Self::Tls(error) => error.kind(),
+            Self::Listen { source, .. } => ErrorKind::of_io(source),
+        }
+    }
+}
+
+/// Advice for one link of the chain of causes.
+pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
+    let hint = match error.downcast_ref()? {
+        ServeError::OpenToAll { .. } => {
+            "`snap serve token add NAME` makes a token; then nobody without one is let in"
+        }
+        ServeError::Tls(TlsError::Invalid { .. } | TlsError::Pair { .. }) => {
+            "they are PEM: `-----BEGIN CERTIFICATE-----`, and the private key that it was made for"
+        }
+        ServeError::Expires { .. } => "a date is such as 2027-01-31 or 2027-01-31T10:00",
+        ServeError::Tokens(TokensError::Taken { .. }) => {
+            "`snap serve token revoke NAME` first, or take another name"
+        }
+        ServeError::Tokens(TokensError::NoToken { .. }) => {
+            "`snap serve token list` tells which there are"
+        }
+        ServeError::Tokens(TokensError::Name { .. }) => {
+            "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
+        }
+        ServeError::Twice { .. } => "leave one of them out, or the `upstream` in the settings",
+        ServeError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",
+        ServeError::Listen { .. } => "--listen says where; port 0 takes one that is free",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
