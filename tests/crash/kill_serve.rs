@@ -23,6 +23,33 @@ use crate::{
 /// So often all that the server lists is restored.
 const THOROUGH_EVERY: u64 = 10;
 
+/// How long pushes take, as well as it is known: a machine has other work to do,
+/// so it follows what is seen, and some break off wherever that leads.
+struct Span(Duration);
+
+impl Span {
+    fn new() -> Self {
+        Self(Duration::ZERO)
+    }
+
+    /// Takes the time of a push that nobody disturbs.
+    fn measure(&mut self, push: &mut Command) {
+        let start = Instant::now();
+        well(push);
+        self.0 = start.elapsed();
+    }
+
+    /// Waits for a moment of it.
+    fn wait(&self, rng: &mut Rng) {
+        thread::sleep(self.0.mul_f64(rng.unit()));
+    }
+
+    /// Takes in whether a push came to its end before that moment.
+    fn learn(&mut self, had_ended: bool) {
+        self.0 = self.0.mul_f64(if had_ended { 0.85 } else { 1.15 });
+    }
+}
+
 fn commit(store: &Path, work: &Path, number: u64) -> String {
     let message = format!("main {number}");
     versions::write(work, &message);
@@ -46,19 +73,17 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
         push.args(["push", &serving.url("")]);
         push
     };
-    let (mut longest, mut rng) = (Duration::ZERO, Rng::new(2033));
+    let (mut span, mut rng) = (Span::new(), Rng::new(2033));
     let (mut waited, mut before, kills) = (0, None, kills());
     for number in 0..kills {
         // A push that nobody disturbs says how long one takes.
         if number % THOROUGH_EVERY == 0 {
             before = Some(commit(&store, &work, 2 * number));
-            let start = Instant::now();
-            well(&mut push(&serving));
-            longest = longest.max(start.elapsed());
+            span.measure(&mut push(&serving));
         }
         let after = Some(commit(&store, &work, 2 * number + 1));
         let child = push(&serving).spawn().unwrap();
-        thread::sleep(longest.mul_f64(rng.unit()));
+        span.wait(&mut rng);
         let address = serving.kill();
         // Nobody looks after it: what is there is what is served.
         let stands = log(&served, "main").first().map(|listed| listed.id.clone());
@@ -67,6 +92,7 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
 
         serving = serve(Some(&address));
         let output = child.wait_with_output().unwrap();
+        span.learn(stands == after);
         waited += u64::from(stands != after);
         let stands = log(&served, "main")[0].id.clone();
         if output.status.success() {
@@ -116,22 +142,21 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
         push.args(["push", &serving.url("one")]);
         push
     };
-    let (mut longest, mut rng) = (Duration::ZERO, Rng::new(2034));
+    let (mut span, mut rng) = (Span::new(), Rng::new(2034));
     let (mut waited, kills) = (0, kills().div_ceil(2));
     for number in 0..kills {
         if number % THOROUGH_EVERY == 0 {
             commit(&store, &work, 2 * number);
-            let start = Instant::now();
-            well(&mut push(&serving));
-            longest = longest.max(start.elapsed());
+            span.measure(&mut push(&serving));
         }
         let before = stands();
         let after = commit(&store, &work, 2 * number + 1);
         let child = push(&serving).spawn().unwrap();
-        thread::sleep(longest.mul_f64(rng.unit()));
+        span.wait(&mut rng);
         let address = serving.kill();
         let now = stands();
         assert!(now == before || now == after, "{now} at {number}");
+        span.learn(now == after);
         waited += u64::from(now != after);
         // What is kept may be lost at any time.
         if number % 3 == 0 {

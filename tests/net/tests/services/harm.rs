@@ -13,6 +13,9 @@ use crate::client::{plain, s3};
 
 const CONTENT_BYTES: usize = 10_000;
 
+/// How long something may take to be seen on the other side.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A file behind a proxy.
 struct Setup {
     server: DavServer,
@@ -56,8 +59,13 @@ async fn half_of_a_request_arrives_when_it_is_cut() {
     setup.proxy.add(Rule::new(Fault::CutRequest).times(1));
     let put = |bytes: Vec<u8>| setup.client.put(&setup.url).body(bytes).send();
     put(vec![1; CONTENT_BYTES]).await.unwrap_err();
-    // A server of files, which has emptied the one that was there.
-    let left = setup.file("file").unwrap();
+    // A server of files, which empties the one that was there; it may do so only
+    // after the client has seen the end.
+    let (start, mut left) = (Instant::now(), setup.file("file").unwrap());
+    while left.len() == CONTENT_BYTES && start.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        left = setup.file("file").unwrap();
+    }
     assert!(left.len() < CONTENT_BYTES, "{}", left.len());
     put(vec![2; CONTENT_BYTES]).await.unwrap();
     assert_eq!(setup.file("file").unwrap(), [2; CONTENT_BYTES]);
