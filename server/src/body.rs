@@ -17,7 +17,11 @@ use http_body_util::BodyExt;
 use snap_core::base::observe::Observer;
 use tokio::{
     runtime::Handle,
-    sync::mpsc::{self, error::TrySendError},
+    sync::{
+        Semaphore,
+        mpsc::{self, error::TrySendError},
+    },
+    time::Instant,
 };
 
 use crate::problem::{Code, Problem};
@@ -25,11 +29,22 @@ use crate::problem::{Code, Problem};
 /// Pieces that may wait.
 const PIECES: usize = 8;
 
-/// About how long a piece is that goes out.
+/// How long a piece is that goes out, at most.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Whoever takes no piece of what it asked for in so long is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A body stands still when less than this comes in the time for that, unless it
+/// ends: one byte now and then is no body.
+const LEAST_BYTES: u64 = 16 << 10;
+
+/// Threads for all that does not run on the connections' own.
+pub const THREADS: usize = 512;
+
+/// Those of them that may wait for slow clients. The rest is for work that ends
+/// by itself, so that slow clients keep nobody from that.
+static WAITING: Semaphore = Semaphore::const_new(THREADS * 3 / 4);
 
 /// Pieces of a body that comes in, for a thread.
 #[derive(Debug)]
@@ -55,61 +70,99 @@ pub struct Accept {
     pub stall: Duration,
 }
 
+/// A body as it comes.
+struct Coming {
+    body: Body,
+    left: u64,
+    stall: Duration,
+    /// When it will have stood still, and what must come before that.
+    until: Instant,
+    awaited: u64,
+}
+
+impl Coming {
+    fn new(body: Body, accept: Accept) -> Self {
+        let (left, stall, awaited) = (accept.most_bytes, accept.stall, LEAST_BYTES);
+        Self { body, left, stall, until: Instant::now() + stall, awaited }
+    }
+
+    /// Its next piece.
+    async fn next(&mut self) -> Option<Result<Bytes, Problem>> {
+        let invalid = |why| Some(Err(Problem::new(Code::Invalid, why)));
+        loop {
+            let bytes = match tokio::time::timeout_at(self.until, self.body.frame()).await {
+                Err(_) => return invalid("the body stood still"),
+                Ok(None) => return None,
+                Ok(Some(Err(_))) => return invalid("the body broke off"),
+                Ok(Some(Ok(frame))) => frame.into_data(),
+            };
+            let Ok(bytes) = bytes else { continue };
+            let length = bytes.len() as u64;
+            if length > self.left {
+                return Some(Err(Problem::new(Code::TooLarge, "the body is too long")));
+            }
+            self.left -= length;
+            self.awaited = self.awaited.saturating_sub(length);
+            if self.awaited == 0 {
+                self.go_on();
+            }
+            return Some(Ok(bytes));
+        }
+    }
+
+    /// What was waited for has come, or nobody took it meanwhile.
+    fn go_on(&mut self) {
+        (self.until, self.awaited) = (Instant::now() + self.stall, LEAST_BYTES);
+    }
+}
+
 /// Hands a body to a thread that does `work` with it.
 ///
 /// # Errors
 /// Those of `work`; in its pieces [`Code::TooLarge`], and [`Code::Invalid`] when
 /// the body broke off or stood still.
 pub async fn receive<T: Send + 'static>(
-    mut body: Body,
+    body: Body,
     accept: Accept,
     work: impl FnOnce(Pieces) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
+    let _waits = WAITING.acquire().await;
     let (to, pieces) = mpsc::channel(PIECES);
-    let span = tracing::Span::current();
-    let working = tokio::task::spawn_blocking(move || span.in_scope(|| work(Pieces { pieces })));
+    let working = blocking(move || work(Pieces { pieces }));
     let feed = async move {
-        let mut left = accept.most_bytes;
-        loop {
-            let piece = match tokio::time::timeout(accept.stall, body.frame()).await {
-                Err(_) => Err(Problem::new(Code::Invalid, "the body stood still")),
-                Ok(None) => break,
-                Ok(Some(Err(_))) => Err(Problem::new(Code::Invalid, "the body broke off")),
-                Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Err(_) => continue,
-                    Ok(bytes) if bytes.len() as u64 > left => {
-                        Err(Problem::new(Code::TooLarge, "the body is too long"))
-                    }
-                    Ok(bytes) => {
-                        left -= bytes.len() as u64;
-                        Ok(bytes)
-                    }
-                },
-            };
+        let mut coming = Coming::new(body, accept);
+        while let Some(piece) = coming.next().await {
             let is_last = piece.is_err();
+            let sent = match to.try_send(piece) {
+                Ok(()) => Ok(()),
+                Err(TrySendError::Closed(_)) => Err(()),
+                Err(TrySendError::Full(piece)) => {
+                    let sent = to.send(piece).await.map_err(|_| ());
+                    // It was the thread that was waited for.
+                    coming.go_on();
+                    sent
+                }
+            };
             // Whoever works on it may have seen enough.
-            if to.send(piece).await.is_err() || is_last {
+            if sent.is_err() || is_last {
                 break;
             }
         }
     };
     let ((), done) = tokio::join!(feed, working);
-    done.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "")))
+    done
 }
 
-/// Reads a short body whole.
+/// Reads a short body whole. No thread waits for it.
 ///
 /// # Errors
 /// As [`receive`].
 pub async fn whole(body: Body, accept: Accept) -> Result<Bytes, Problem> {
-    receive(body, accept, |pieces| {
-        let mut all = BytesMut::new();
-        for piece in pieces {
-            all.extend_from_slice(&piece?);
-        }
-        Ok(all.freeze())
-    })
-    .await
+    let (mut coming, mut all) = (Coming::new(body, accept), BytesMut::new());
+    while let Some(piece) = coming.next().await {
+        all.extend_from_slice(&piece?);
+    }
+    Ok(all.freeze())
 }
 
 /// Does `work` in a thread.
@@ -122,7 +175,10 @@ pub async fn blocking<T: Send + 'static>(
     // So that what is logged there says of which request it is.
     let span = tracing::Span::current();
     let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
-    done.unwrap_or_else(|_| Err(Problem::new(Code::Unavailable, "")))
+    done.unwrap_or_else(|error| {
+        tracing::error!(%error, "the work for a request broke off");
+        Err(Problem::new(Code::Unavailable, ""))
+    })
 }
 
 /// Sees whether anybody still waits.
@@ -164,10 +220,18 @@ pub fn send(work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static
     let (to, pieces) = mpsc::channel(PIECES);
     let (runtime, whole) = (Handle::current(), Arc::new(AtomicBool::new(false)));
     let is_whole = Arc::clone(&whole);
-    tokio::task::spawn_blocking(move || {
+    let span = tracing::Span::current();
+    let write = move || {
         let mut out = Out { to, piece: BytesMut::new(), runtime };
-        if work(&mut out).and_then(|()| out.flush()).is_ok() {
-            whole.store(true, Ordering::Release);
+        match span.in_scope(|| work(&mut out)).and_then(|()| out.flush()) {
+            Ok(()) => whole.store(true, Ordering::Release),
+            Err(error) => span.in_scope(|| tracing::debug!(%error, "an answer broke off")),
+        }
+    };
+    tokio::spawn(async move {
+        let _waits = WAITING.acquire().await;
+        if let Err(error) = tokio::task::spawn_blocking(write).await {
+            tracing::error!(%error, "the work for an answer broke off");
         }
     });
     let next = move |pieces: Option<mpsc::Receiver<Bytes>>| {
@@ -208,11 +272,12 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= PIECE_BYTES {
+        let some = bytes.len().min(PIECE_BYTES - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..some]);
+        if self.piece.len() == PIECE_BYTES {
             self.pass_on()?;
         }
-        Ok(bytes.len())
+        Ok(some)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -223,6 +288,26 @@ impl Write for Out {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn slow(pieces: usize, bytes: usize, every: Duration) -> Body {
+        let pieces = futures::stream::unfold(0, move |number| async move {
+            tokio::time::sleep(every).await;
+            (number < pieces).then(|| (Ok::<_, io::Error>(vec![7; bytes]), number + 1))
+        });
+        Body::from_stream(pieces)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_byte_now_and_then_is_no_body() {
+        let accept = Accept { most_bytes: 1 << 20, stall: Duration::from_secs(60) };
+        let every = Duration::from_secs(50);
+        let error = whole(slow(10, 1, every), accept).await.unwrap_err();
+        assert!(error.detail.contains("stood still"), "{error}");
+        let least = LEAST_BYTES as usize;
+        assert_eq!(whole(slow(10, least, every), accept).await.unwrap().len(), 10 * least);
+        // Its end may come before that.
+        assert_eq!(whole(slow(1, 3, every / 3), accept).await.unwrap(), [7; 3][..]);
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_part_is_not_taken_for_the_whole() {

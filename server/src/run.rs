@@ -7,9 +7,11 @@ use axum_server::{
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
 use hyper_util::rt::TokioTimer;
+use tokio::runtime::{Builder, Runtime};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
+    body::THREADS,
     page::with_pages,
     problem::{Code, Problem},
     routes::{Server, observed, router},
@@ -18,6 +20,15 @@ use crate::{
 
 /// Requests on one connection at a time.
 const STREAMS: u32 = 256;
+
+/// What a server runs in: a thread for each processor, and those that wait for
+/// disks and for slow clients.
+///
+/// # Errors
+/// What the system says.
+pub fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread().max_blocking_threads(THREADS).enable_all().build()
+}
 
 /// A server that listens and does not answer yet.
 #[derive(Debug)]

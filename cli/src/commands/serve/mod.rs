@@ -15,7 +15,7 @@ use snap_server::{
     hub::Hub,
     observe::audit::Audit,
     routes::Server,
-    run::{Listening, Stop},
+    run::{Listening, Stop, runtime},
     settings::{Format, Level, Log, Settings},
     tls::Tls,
     upstream::{Upstream, cache::Cache},
@@ -148,7 +148,8 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     }
     cx.ui().status(format_args!("Serving {shown} at {scheme}://{address}"));
     let stop = listening.stop();
-    cx.runtime()?
+    runtime()
+        .map_err(|source| CliError::Runtime { source })?
         .block_on(async {
             let answer = listening.answer();
             tokio::pin!(answer);
