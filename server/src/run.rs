@@ -1,6 +1,6 @@
 //! Listening, and stopping in an orderly manner.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum_server::{
     Handle,
@@ -15,11 +15,14 @@ use crate::{
     page::with_pages,
     problem::{Code, Problem},
     routes::{Server, observed, router},
-    socket::Sockets,
+    socket::{Patient, Sockets},
 };
 
 /// Requests on one connection at a time.
 const STREAMS: u32 = 256;
+
+/// Longest head of a request, and about as much memory as a connection takes.
+const HEAD_BYTES: usize = 64 << 10;
 
 /// What a server runs in: a thread for each processor, and those that wait for
 /// disks and for slow clients.
@@ -92,10 +95,14 @@ impl Listening {
         let router = with_pages(protocol, self.server.clone());
         let router = observed(router, &self.server);
         let limits = &self.server.settings().limits;
-        let sockets = Sockets::new(limits.connections, patience);
+        let sockets = Sockets::new(self.server.settings(), Arc::clone(self.server.metrics()));
         let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
         let builder = server.http_builder();
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(patience)
+            .max_buf_size(HEAD_BYTES);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -104,12 +111,14 @@ impl Listening {
             .keep_alive_timeout(patience);
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
         let Some(tls) = self.server.settings().tls.clone() else {
-            return server.acceptor(sockets).serve(service).await;
+            let acceptor = Patient::new(sockets, patience, limits.stall());
+            return server.acceptor(acceptor).serve(service).await;
         };
         let config = RustlsConfig::from_config(tls.read().map_err(io::Error::other)?);
         let follow = tokio::spawn(tls.follow(config.clone()));
-        let served = server.acceptor(RustlsAcceptor::new(config).acceptor(sockets)).serve(service);
-        let done = served.await;
+        let tls = RustlsAcceptor::new(config).handshake_timeout(patience).acceptor(sockets);
+        let acceptor = Patient::new(tls, patience, limits.stall());
+        let done = server.acceptor(acceptor).serve(service).await;
         follow.abort();
         done
     }

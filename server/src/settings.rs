@@ -20,6 +20,7 @@
 //! cache_bytes = 67108864
 //! upstream_secs = 5
 //! connections = 10000
+//! address_connections = 1000
 //! requests_per_sec = 0
 //! uploads = 0
 //! upload_bytes_per_sec = 0
@@ -126,6 +127,9 @@ pub struct Limits {
     pub upstream_secs: u64,
     /// Connections at a time.
     pub connections: usize,
+    /// Connections at a time of one address, of IPv6 of one /64; 0 is no limit.
+    /// It is none for `proxies`.
+    pub address_connections: usize,
     /// Requests a second for each token, or address where there is none; 0 is no
     /// limit.
     pub requests_per_sec: u32,
@@ -167,6 +171,7 @@ impl Default for Limits {
             cache_bytes: 64 << 20,
             upstream_secs: 5,
             connections: 10_000,
+            address_connections: 1_000,
             requests_per_sec: 0,
             uploads: 0,
             upload_bytes_per_sec: 0,

@@ -1,11 +1,14 @@
-//! Connections as they come in: only so many at a time, and none that says
-//! nothing. What comes after the first byte is watched where requests are read.
+//! Connections as they come in: only so many at a time, of one address no more
+//! than its share, and none that says nothing or takes nothing. What comes after
+//! the first bytes is watched where requests are read.
 
 use std::{
+    collections::HashMap,
     future::{Future, Ready, ready},
     io,
+    net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     time::Duration,
 };
@@ -18,26 +21,90 @@ use tokio::{
     time::Sleep,
 };
 
+use crate::{access::network, observe::metrics::Metrics, settings::Settings};
+
+/// What a client of HTTP/2 says first. Whatever begins otherwise is read as
+/// HTTP/1, and watched from there on.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// Takes connections, as long as there are not too many.
 #[derive(Clone, Debug)]
 pub struct Sockets {
     free: Arc<Semaphore>,
-    patience: Duration,
+    shares: Arc<Shares>,
+    metrics: Arc<Metrics>,
+}
+
+/// How many connections each address has.
+#[derive(Debug)]
+struct Shares {
+    most: usize,
+    /// These ask for others.
+    proxies: Vec<IpAddr>,
+    taken: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection of an address; free again when this is dropped.
+#[derive(Debug)]
+struct Share {
+    shares: Arc<Shares>,
+    address: IpAddr,
+}
+
+impl Shares {
+    /// One more of that address; `None` if it has had its share.
+    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Share> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(network(address)).or_default();
+        let is_limited = self.most > 0 && !self.proxies.contains(&address.to_canonical());
+        if is_limited && *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Share { shares: Arc::clone(self), address: network(address) })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.shares.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.address);
+            }
+        }
+    }
 }
 
 /// A connection.
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
-    /// Until the first byte has come.
-    silence: Option<Pin<Box<Sleep>>>,
-    _one_of: OwnedSemaphorePermit,
+    _one_of: (OwnedSemaphorePermit, Share),
 }
 
 impl Sockets {
-    /// At most `most` at a time, each of which says something within `patience`.
-    pub fn new(most: usize, patience: Duration) -> Self {
-        Self { free: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))), patience }
+    /// As many as the settings say.
+    pub fn new(settings: &Settings, metrics: Arc<Metrics>) -> Self {
+        let limits = &settings.limits;
+        let free = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        let (most, proxies) = (limits.address_connections, settings.proxies.clone());
+        let shares = Arc::new(Shares { most, proxies, taken: Mutex::default() });
+        Self { free, shares, metrics }
+    }
+
+    fn take(&self, stream: TcpStream) -> io::Result<Socket> {
+        let one = Arc::clone(&self.free).try_acquire_owned().ok();
+        let address = stream.peer_addr()?.ip();
+        let Some(one_of) = one.zip(self.shares.take(address)) else {
+            self.metrics.refused_connection();
+            tracing::debug!(%address, "too many connections");
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
+        // Answers are short more often than not, and somebody waits for them.
+        stream.set_nodelay(true)?;
+        Ok(Socket { stream, _one_of: one_of })
     }
 }
 
@@ -47,14 +114,7 @@ impl<S> Accept<TcpStream, S> for Sockets {
     type Future = Ready<io::Result<(Socket, S)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        let permit = Arc::clone(&self.free).try_acquire_owned();
-        let socket = permit.map_err(|_| io::ErrorKind::ConnectionRefused.into()).and_then(|one| {
-            // Answers are short more often than not, and somebody waits for them.
-            stream.set_nodelay(true)?;
-            let silence = Some(Box::pin(tokio::time::sleep(self.patience)));
-            Ok((Socket { stream, silence, _one_of: one }, service))
-        });
-        ready(socket)
+        ready(self.take(stream).map(|socket| (socket, service)))
     }
 }
 
@@ -64,17 +124,7 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, into);
-        if into.filled().len() > before {
-            self.silence = None;
-        }
-        match (&read, &mut self.silence) {
-            (Poll::Pending, Some(silence)) => {
-                silence.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
-            }
-            _ => read,
-        }
+        Pin::new(&mut self.stream).poll_read(context, into)
     }
 }
 
@@ -105,5 +155,174 @@ impl AsyncWrite for Socket {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// Gives up on connections on which nothing happens that should. It goes around
+/// TLS, so a handshake is nothing yet.
+#[derive(Clone, Debug)]
+pub struct Patient<A> {
+    inner: A,
+    silence: Duration,
+    stall: Duration,
+}
+
+impl<A> Patient<A> {
+    /// Waits `silence` for the first bytes, and `stall` for each of those that
+    /// go out to be taken.
+    pub fn new(inner: A, silence: Duration, stall: Duration) -> Self {
+        Self { inner, silence, stall }
+    }
+}
+
+impl<A, S> Accept<TcpStream, S> for Patient<A>
+where
+    A: Accept<TcpStream, S>,
+    A::Future: Send + 'static,
+{
+    type Stream = Watched<A::Stream>;
+    type Service = A::Service;
+    type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let (accepted, silence, stall) =
+            (self.inner.accept(stream, service), self.silence, self.stall);
+        Box::pin(async move {
+            let (stream, service) = accepted.await?;
+            let opening = Some(Opening { said: 0, until: Box::pin(tokio::time::sleep(silence)) });
+            Ok((Watched { stream, opening, stall, unsent: None }, service))
+        })
+    }
+}
+
+/// A connection on which something has to happen.
+#[derive(Debug)]
+pub struct Watched<S> {
+    stream: S,
+    /// Until it is told which HTTP is spoken.
+    opening: Option<Opening>,
+    stall: Duration,
+    /// While something waits to go out.
+    unsent: Option<Pin<Box<Sleep>>>,
+}
+
+#[derive(Debug)]
+struct Opening {
+    /// Bytes of the preface that came.
+    said: usize,
+    until: Pin<Box<Sleep>>,
+}
+
+impl Opening {
+    /// Whether this tells which HTTP is spoken.
+    fn hears(&mut self, bytes: &[u8]) -> bool {
+        let rest = &PREFACE[self.said..];
+        let is_preface = bytes.iter().zip(rest).all(|(said, due)| said == due);
+        self.said = (self.said + bytes.len()).min(PREFACE.len());
+        !is_preface || self.said == PREFACE.len()
+    }
+}
+
+impl<S> Watched<S> {
+    /// Something went out, or has waited for too long.
+    fn sends<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        done: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            self.unsent = None;
+            return done;
+        }
+        let stall = self.stall;
+        let unsent = self.unsent.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
+        unsent.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        let Some(opening) = &mut self.opening else { return read };
+        if read.is_pending() {
+            let over = opening.until.as_mut().poll(context);
+            return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
+        }
+        if opening.hears(&into.filled()[before..]) {
+            self.opening = None;
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.sends(context, done)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_flush(context);
+        self.sends(context, done)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let done = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.sends(context, done)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let done = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.sends(context, done)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_the_preface_tells_nothing() {
+        let opening = || Opening { said: 0, until: Box::pin(tokio::time::sleep(Duration::ZERO)) };
+        assert!(opening().hears(b"GET"));
+        assert!(opening().hears(PREFACE));
+        let mut slow = opening();
+        assert!(PREFACE[..23].iter().all(|byte| !slow.hears(&[*byte])));
+        assert!(slow.hears(b"\n"));
+        let mut other = opening();
+        assert!(!other.hears(b"P"));
+        assert!(other.hears(b"UT /"));
+    }
+
+    #[test]
+    fn an_address_has_its_share() {
+        let proxy: IpAddr = "192.0.2.9".parse().unwrap();
+        let taken = Mutex::default();
+        let shares = Arc::new(Shares { most: 2, proxies: vec![proxy], taken });
+        let (one, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let first = shares.take(one).unwrap();
+        let _second = shares.take(one).unwrap();
+        assert!(shares.take(one).is_none());
+        let _others = shares.take(other).unwrap();
+        let _many: Vec<_> = (0..9).map(|_| shares.take(proxy).unwrap()).collect();
+        drop(first);
+        assert!(shares.take(one).is_some());
     }
 }

@@ -42,6 +42,7 @@ pub struct Metrics {
     pub(super) in_flight: Gauge<i64, AtomicI64>,
     /// Those of them that send packs.
     pub(super) uploads: Gauge<i64, AtomicI64>,
+    refused: Counter,
     cache: Family<CacheLabels, Counter>,
     packs: Family<StoreLabels, Gauge<u64, AtomicU64>>,
     bytes: Family<StoreLabels, Gauge<u64, AtomicU64>>,
@@ -95,6 +96,7 @@ impl Default for Metrics {
             sent: Counter::default(),
             in_flight: Gauge::default(),
             uploads: Gauge::default(),
+            refused: Counter::default(),
             cache: Family::default(),
             packs: Family::default(),
             bytes: Family::default(),
@@ -118,10 +120,17 @@ impl Metrics {
         let help = "Requests that are being answered";
         all.register("requests_in_flight", help, self.in_flight.clone());
         all.register("uploads_in_flight", "Packs that are coming in", self.uploads.clone());
+        let help = "Connections that were too many";
+        all.register("refused_connections", help, self.refused.clone());
         all.register("cache_lookups", "What was looked for in caches", self.cache.clone());
         all.register("store_packs", "Packs of a repository", self.packs.clone());
         let help = "Bytes of the packs of a repository";
         all.register_with_unit("store", help, Unit::Bytes, self.bytes.clone());
+    }
+
+    /// Counts a connection that was one too many.
+    pub fn refused_connection(&self) {
+        self.refused.inc();
     }
 
     /// Counts what was looked for in a cache.
