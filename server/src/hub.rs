@@ -11,6 +11,7 @@ use snap_core::repo::{RepoError, config, open::STORE_FOLDER};
 use snap_remote::service::snap_server::ONLY;
 
 use crate::{
+    access::tokens,
     problem::{Code, Problem},
     repository::Repository,
     upstream::{Upstream, behind::Freshness},
@@ -157,12 +158,16 @@ impl Hub {
         }
     }
 
-    /// Where a repository lies, or would.
+    /// Where a repository lies, or would: in no other one.
     fn dir(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Store(dir) => (name == ONLY).then(|| dir.clone()),
-            Place::Folder(folder) => is_name(name).then(|| folder.join(name)),
-            Place::Upstream(_) => None,
+            Place::Folder(folder) if is_name(name) => {
+                let above = name.match_indices('/').map(|(end, _)| folder.join(&name[..end]));
+                let is_inside = above.into_iter().any(|dir| store_in(&dir).is_some());
+                (!is_inside).then(|| folder.join(name))
+            }
+            Place::Folder(_) | Place::Upstream(_) => None,
         }
     }
 }
@@ -190,13 +195,18 @@ fn store_in(dir: &Path) -> Option<PathBuf> {
 }
 
 /// Whether a name is one for a repository: parts of letters, digits, `.`, `_` and
-/// `-`, with `/` between them, none of which begins with a dot.
-fn is_name(name: &str) -> bool {
+/// `-`, with `/` between them, none of which begins with a dot. What the server
+/// keeps of its own beside them is none.
+pub fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
     };
-    name.len() <= NAME_BYTES && name.split('/').count() <= LEVELS && name.split('/').all(is_part)
+    let is_own = name.split('/').next() == Some(tokens::FILE);
+    !is_own
+        && name.len() <= NAME_BYTES
+        && name.split('/').count() <= LEVELS
+        && name.split('/').all(is_part)
 }
 
 fn find(folder: &Path, prefix: &str, levels: usize, names: &mut Vec<String>) {
@@ -223,12 +233,38 @@ mod tests {
         for name in ["a", "team/project", "v1.0", "a_b-c/d"] {
             assert!(is_name(name), "{name}");
         }
-        for name in
-            ["", "/", "a/", "/a", "..", "a/../b", ".snap", "a/.b", "a//b", "a\\b", "a\0", "ä"]
-        {
+        for name in [
+            "",
+            "/",
+            "a/",
+            "/a",
+            "..",
+            "a/../b",
+            ".snap",
+            "a/.b",
+            "a//b",
+            "a\\b",
+            "a\0",
+            "ä",
+            "tokens.toml",
+        ] {
             assert!(!is_name(name), "{name}");
         }
         assert!(!is_name(&"a".repeat(NAME_BYTES + 1)));
         assert!(!is_name("a/b/c/d/e"));
+    }
+
+    #[test]
+    fn no_repository_lies_in_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = Hub::open(folder.path()).unwrap();
+        let config = snap_core::repo::Config::default().to_text();
+        hub.create("team/a", &config).unwrap();
+        hub.create("team/b", &config).unwrap();
+        for inside in ["team/a/b", "team/a/refs/tags"] {
+            let problem = hub.create(inside, &config).unwrap_err();
+            assert_eq!(problem.code, Code::NoRepository, "{inside}");
+        }
+        assert_eq!(hub.names(), ["team/a", "team/b"]);
     }
 }

@@ -14,6 +14,32 @@ use crate::{
     tokens::token,
 };
 
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
+    let place = Place::new();
+    let secret = token(&place, "ada", Right::Read, None);
+    let proxies = vec!["127.0.0.1".parse().unwrap()];
+    let settings = snap_server::settings::Settings { proxies, ..Default::default() };
+    let serving = Serving::start(&place, settings);
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    let client = client.build().unwrap();
+    for (scheme, is_secure) in [("http", false), ("https", true)] {
+        let ask = |request: RequestBuilder| {
+            request.header("accept", "text/html").header("x-forwarded-proto", scheme)
+        };
+        let asked = ask(client.get(serving.origin())).send().await.unwrap();
+        let (_, own) = cookie(&asked, "snap_form").unwrap();
+        let form = hidden(&asked.text().await.unwrap(), "form");
+        let enter = ask(client.post(format!("{}/login", serving.origin()))).header(COOKIE, own);
+        let entered = send(enter, &[("form", &form), ("token", &secret)]).await;
+        let (whole, own) = cookie(&entered, "snap_token").unwrap();
+        assert_eq!(whole.contains("; Secure"), is_secure, "{whole}");
+        let home = client.get(format!("{}/r/default", serving.origin())).header(COOKIE, own);
+        let home = ask(home).send().await.unwrap().text().await.unwrap();
+        assert!(home.contains(&format!("{scheme}://127.0.0.1:")), "{home}");
+    }
+}
+
 /// A cookie that an answer sets: all of it, and its name and value.
 fn cookie(response: &Response, name: &str) -> Option<(String, String)> {
     let all = response.headers().get_all(SET_COOKIE).into_iter();
@@ -73,7 +99,8 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
         (303, &"/r/default".parse().unwrap())
     );
     let (whole, token) = cookie(&entered, "snap_token").unwrap();
-    assert!(whole.contains("HttpOnly; SameSite=Strict") && whole.contains("Path=/"), "{whole}");
+    assert!(whole.contains("HttpOnly; SameSite=Lax") && whole.contains("Path=/"), "{whole}");
+    assert!(!whole.contains("Secure"), "it would not come back: {whole}");
     let get = client.get(at("/r/default")).header("accept", "text/html").header(COOKIE, &token);
     let shown = get.send().await.unwrap();
     assert_eq!(shown.status(), 200);

@@ -70,6 +70,9 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         ServeError::Tokens(TokensError::Name { .. }) => {
             "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
         }
+        ServeError::Tokens(TokensError::Repository { .. }) => {
+            "a repository is called such as `team/project`; --repo takes one at a time"
+        }
         ServeError::Twice { .. } => "leave one of them out, or the `upstream` in the settings",
         ServeError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",
         ServeError::Listen { .. } => "--listen says where; port 0 takes one that is free",

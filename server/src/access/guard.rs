@@ -14,7 +14,9 @@ use axum::{
 use http::{Extensions, HeaderMap, Method};
 
 use super::{
-    Access, from_cookie, from_header,
+    Access,
+    browser::foreign,
+    from_cookie, from_header,
     need::{Need, need},
     who::{Right, Who},
 };
@@ -25,6 +27,9 @@ use crate::{
 
 /// Header in which proxies say for whom they ask.
 const FORWARDED: &str = "x-forwarded-for";
+
+/// Header in which they say how they were asked.
+const PROTO: &str = "x-forwarded-proto";
 
 /// Lets a request pass if whoever asks may do that.
 pub async fn guard(
@@ -39,17 +44,22 @@ pub async fn guard(
         Need::ReadAll if access.is_watched_openly => Need::Nothing,
         needs => needs,
     };
-    let (who, problem) = match access.who(&needs, &method, request.headers(), address).await {
+    let asked = match access.foreign(&request) {
+        Some(problem) => Err(problem),
+        None => access.who(&needs, &method, request.headers(), address).await,
+    };
+    let (who, problem) = match asked {
         Ok(who) => {
             let problem = refused(&needs, &who);
             (who, problem)
         }
         Err(problem) => (Who::nobody(), Some(problem)),
     };
-    let sends = matches!(needs, Need::In(Right::Append, _)) && method != Method::DELETE;
+    let reads = matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let sends = !reads && method != Method::DELETE;
     let paced = match problem {
         Some(problem) => Err(problem),
-        None if needs == Need::Nothing => Ok(None),
+        None if needs == Need::Nothing && reads => Ok(None),
         None => access.pace.request(&who, address).and_then(|()| match sends {
             true => access.pace.upload(&who, address),
             false => Ok(None),
@@ -91,7 +101,14 @@ fn refused(needs: &Need<'_>, who: &Who) -> Option<Problem> {
 }
 
 impl Access {
-    /// Whoever asks; nobody where no token came.
+    /// Why a page elsewhere may not have a browser ask that, where whoever
+    /// reaches this server may do everything because nobody else should.
+    fn foreign(&self, request: &Request) -> Option<Problem> {
+        let is_private = !self.is_open && !self.is_guarded();
+        is_private.then(|| foreign(request.method(), request.uri(), request.headers())).flatten()
+    }
+
+    /// Whoever asks; nobody where no token came, or none is needed.
     async fn who(
         &self,
         needs: &Need<'_>,
@@ -101,6 +118,9 @@ impl Access {
     ) -> Result<Who, Problem> {
         if !self.is_guarded() {
             return Ok(Who::anybody());
+        }
+        if *needs == Need::Nothing {
+            return Ok(Who::nobody());
         }
         if let Some(secret) = from_header(headers) {
             return self.identify(secret, address).await;
@@ -123,8 +143,7 @@ impl Access {
     /// Where a request comes from: the last address that a proxy of ours names,
     /// else the other end of the connection.
     pub fn address(&self, headers: &HeaderMap, extensions: &Extensions) -> IpAddr {
-        let peer = extensions.get::<ConnectInfo<SocketAddr>>();
-        let peer = peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip().to_canonical());
+        let peer = peer(extensions);
         if !self.proxies.contains(&peer) {
             return peer;
         }
@@ -138,6 +157,19 @@ impl Access {
         let mut others = named.map(|address| address.to_canonical());
         others.find(|address| !self.proxies.contains(address)).unwrap_or(peer)
     }
+
+    /// Whether nobody on the way can read what is asked and answered: by TLS of
+    /// this server, or of a proxy of ours.
+    pub fn is_secret(&self, headers: &HeaderMap, extensions: &Extensions) -> bool {
+        let by_proxy = || headers.get(PROTO).is_some_and(|scheme| scheme == "https");
+        self.has_tls || (self.proxies.contains(&peer(extensions)) && by_proxy())
+    }
+}
+
+/// The other end of the connection.
+fn peer(extensions: &Extensions) -> IpAddr {
+    let peer = extensions.get::<ConnectInfo<SocketAddr>>();
+    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip().to_canonical())
 }
 
 #[cfg(test)]

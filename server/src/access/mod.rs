@@ -8,17 +8,21 @@
 //! | [`patience`] | those who guess wait |
 //! | [`pace`] | how much at a time |
 //! | [`guard`] | what lets a request pass, or not |
+//! | `browser` | what any web page can make a browser ask |
 //!
 //! A server without a file of tokens is open to whoever reaches it, and listens
 //! on its own machine only. One that has had tokens never becomes open again
 //! while it runs, whatever becomes of the file.
 
+mod browser;
 pub mod guard;
 pub mod need;
 pub mod pace;
 pub mod patience;
 pub mod tokens;
 pub mod who;
+
+pub(crate) use self::patience::network;
 
 use std::{
     net::IpAddr,
@@ -54,6 +58,9 @@ pub struct Access {
     patience: Patience,
     pace: Pace,
     is_watched_openly: bool,
+    /// Whoever reaches it was let in in blunt words.
+    is_open: bool,
+    has_tls: bool,
 }
 
 /// What is known of the file.
@@ -89,6 +96,8 @@ impl Access {
             patience: Patience::default(),
             pace: Pace::new(&settings.limits),
             is_watched_openly: settings.metrics_without_token,
+            is_open: settings.without_tokens_anyone_may_read_and_write,
+            has_tls: settings.tls.is_some(),
         };
         access.look(&mut access.known());
         access
@@ -145,11 +154,12 @@ impl Access {
             // What was so far holds on; at the start that is nobody.
             Err(error) => {
                 known.is_guarded = true;
-                known.stamp = stamp;
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the tokens stay as they were"
-                );
+                // What kept the file from being read may pass.
+                if matches!(error, TokensError::Invalid { .. }) {
+                    known.stamp = stamp;
+                }
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "the tokens stay as they were");
                 return;
             }
         };
@@ -184,9 +194,14 @@ pub fn from_header(headers: &HeaderMap) -> Option<&str> {
 /// whoever changes something on its account must check a
 /// [token of the form](csrf) too.
 pub fn from_cookie(headers: &HeaderMap) -> Option<&str> {
+    cookie(headers, COOKIE)
+}
+
+/// What the cookie of that name says.
+pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let all = headers.get_all(header::COOKIE).into_iter();
     let mut pairs = all.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
-    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+    pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 /// What a form must say that was made for whoever has this token: nobody else

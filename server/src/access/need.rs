@@ -28,10 +28,14 @@ pub enum Need<'a> {
 pub fn need<'a>(method: &Method, path: &'a str, headers: &HeaderMap) -> Need<'a> {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match path {
-        "/health" | "/ready" => return Need::Nothing,
+        // Who logs in says so in a form.
+        "/health" | "/ready" | "/login" | "/logout" => return Need::Nothing,
         "/v1" | "/v1/openapi.json" if reads => return Need::Nothing,
         "/metrics" => return Need::ReadAll,
         _ => {}
+    }
+    if path.starts_with("/assets/") {
+        return Need::Nothing;
     }
     if let Some(page) = path.strip_prefix("/r/") {
         let name = page.split('/').next().unwrap_or_default();
@@ -89,6 +93,8 @@ mod tests {
             (&get, "/v1/other", Need::Somebody),
             (&get, "/metrics", Need::ReadAll),
             (&get, "/", Need::Page),
+            (&get, "/assets/style.css", Need::Nothing),
+            (&post, "/login", Need::Nothing),
             (&get, "/r/team%2Fa/c/main", within(Right::Read, "team/a")),
             (&get, "/v1/repos/a/refs", within(Right::Read, "a")),
             (&get, "/v1/repos/team%2Fa/packs", within(Right::Read, "team/a")),

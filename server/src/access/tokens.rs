@@ -16,7 +16,7 @@
 use std::{
     fmt,
     fs::Permissions,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
 
@@ -27,6 +27,7 @@ use snap_core::{
 };
 
 use super::who::{Grant, Right, Who};
+use crate::hub::is_name as is_repository;
 
 /// Name of the file.
 pub const FILE: &str = "tokens.toml";
@@ -138,6 +139,12 @@ pub enum TokensError {
         /// Which.
         name: String,
     },
+    /// No repository can be called so.
+    #[error("no repository can be called `{name}`")]
+    Repository {
+        /// Which.
+        name: String,
+    },
     /// There is one of that name.
     #[error("there is already a token `{name}`")]
     Taken {
@@ -163,7 +170,9 @@ impl TokensError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(error) => error.kind(),
-            Self::Invalid { .. } | Self::Name { .. } => ErrorKind::Invalid,
+            Self::Invalid { .. } | Self::Name { .. } | Self::Repository { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Taken { .. } => ErrorKind::Exists,
             Self::NoToken { .. } => ErrorKind::NotFound,
             Self::Random { .. } => ErrorKind::Unavailable,
@@ -247,6 +256,14 @@ impl Tokens {
         let mut file = disk.create(&temporary)?;
         let mode = file.file().set_permissions(Permissions::from_mode(MODE));
         mode.map_err(PathError::when("change the mode of", &temporary))?;
+        // Whoever runs the server must be able to read it, whoever runs this.
+        let before = fs_err::metadata(path).or_else(|_| fs_err::metadata(folder));
+        let before = before.map_err(PathError::when("read", path))?;
+        let now = file.file().metadata().map_err(PathError::when("read", &temporary))?;
+        if (before.uid(), before.gid()) != (now.uid(), now.gid()) {
+            fchown(file.file(), Some(before.uid()), Some(before.gid()))
+                .map_err(PathError::when("change the owner of", &temporary))?;
+        }
         file.write(text.as_bytes())?;
         file.sync()?;
         disk.replace(&temporary, path)?;
@@ -276,6 +293,10 @@ fn locked(path: &Path) -> Result<std::fs::File, PathError> {
 pub fn add(path: &Path, wanted: Wanted) -> Result<Secret, TokensError> {
     if !is_name(&wanted.name) {
         return Err(TokensError::Name { name: wanted.name });
+    }
+    let mut named = wanted.repositories.iter().flatten();
+    if let Some(name) = named.find(|name| !is_repository(name)) {
+        return Err(TokensError::Repository { name: name.clone() });
     }
     let _locked = locked(path)?;
     let mut tokens = Tokens::read(path)?.unwrap_or_default();
@@ -360,6 +381,11 @@ mod tests {
         for name in ["", "a b", "-x", "a\nb", "ä", &"a".repeat(65)] {
             let refused = add(&path, wanted(name, None));
             assert!(matches!(refused, Err(TokensError::Name { .. })), "{name}");
+        }
+        for name in ["team/", "../a", "tokens.toml"] {
+            let repositories = Some(vec!["a".to_owned(), name.to_owned()]);
+            let refused = add(&path, Wanted { repositories, ..wanted("ci", None) });
+            assert!(matches!(refused, Err(TokensError::Repository { .. })), "{name}");
         }
         for text in [
             "",

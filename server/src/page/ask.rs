@@ -53,7 +53,9 @@ impl FromRequestParts<Pages> for Ask {
         let who = parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody);
         let viewer = who.name().zip(from_cookie(&parts.headers));
         let viewer = viewer.map(|(name, own)| Viewer { name: name.to_owned(), form: csrf(own) });
-        let scheme = if pages.server().settings().tls.is_some() { "https" } else { "http" };
+        let access = pages.server().access();
+        let is_secret = access.is_secret(&parts.headers, &parts.extensions);
+        let scheme = if is_secret { "https" } else { "http" };
         Ok(Self {
             pages: pages.clone(),
             parts: uri.path().split('/').skip(1).map(decoded).collect(),

@@ -33,7 +33,7 @@ pub(super) async fn guard(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let Some(problem) = response.extensions().get::<Problem>() else { return guarded(response) };
     guarded(match problem.code {
-        Code::Unauthorized => login::form(&headers, &wanted, None),
+        Code::Unauthorized => login::again(&headers, &wanted),
         _ => (response.status(), refusal(problem)).into_response(),
     })
 }

@@ -69,7 +69,7 @@ pub(super) async fn enter(
     if !access.is_guarded() {
         return Ok(go("/"));
     }
-    let own = cookie(&parts.headers, FORM);
+    let own = access::cookie(&parts.headers, FORM);
     if !own.is_some_and(|own| is_ours(own, &said.text("form"))) {
         let why = "That form was too old, or cookies are off. Please try again.";
         return Ok(form(&parts.headers, &to, Some(why)));
@@ -78,7 +78,8 @@ pub(super) async fn enter(
     match access.identify(&token, address).await {
         Ok(_) if is_plain(&token) => {
             let mut response = go(&to);
-            set(&pages, &mut response, &token, "");
+            let is_secret = access.is_secret(&parts.headers, &parts.extensions);
+            set(&mut response, &token, if is_secret { "; Secure" } else { "" });
             Ok(response)
         }
         Err(problem) if problem.code != Code::Unauthorized => Err(problem),
@@ -98,13 +99,23 @@ pub(super) async fn leave(
         return Err(Problem::new(Code::Invalid, "that form is not of this page"));
     }
     let mut response = go("/");
-    set(&pages, &mut response, "", "; Max-Age=0");
+    take_back(&mut response);
     Ok(response)
+}
+
+/// The form for whoever is not logged in any more: what the browser still sends
+/// does not hold.
+pub(super) fn again(headers: &HeaderMap, to: &str) -> Response {
+    let mut response = form(headers, to, None);
+    if from_cookie(headers).is_some() {
+        take_back(&mut response);
+    }
+    response
 }
 
 /// The form to log in, and the cookie that it belongs to.
 pub(super) fn form(headers: &HeaderMap, to: &str, wrong: Option<&str>) -> Response {
-    let own = cookie(headers, FORM).filter(|own| own.len() == 32 && is_plain(own));
+    let own = access::cookie(headers, FORM).filter(|own| own.len() == 32 && is_plain(own));
     let own = own.map_or_else(fresh, |own| Some(own.to_owned()));
     let Some(own) = own else { return Problem::new(Code::Unavailable, "").into_response() };
     let page = page(&access::csrf(&own), to, wrong);
@@ -146,10 +157,15 @@ fn fresh() -> Option<String> {
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Sets or takes back the cookie with the token.
-fn set(pages: &Pages, response: &mut Response, token: &str, more: &str) {
-    let secure = if pages.server().settings().tls.is_some() { "; Secure" } else { "" };
-    let text = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{more}");
+/// Takes back the cookie with the token.
+fn take_back(response: &mut Response) {
+    set(response, "", "; Max-Age=0");
+}
+
+/// Sets the cookie with the token. It comes with links from elsewhere, too:
+/// nothing changes by following one.
+fn set(response: &mut Response, token: &str, more: &str) {
+    let text = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax{more}");
     if let Ok(value) = HeaderValue::from_str(&text) {
         response.headers_mut().append(header::SET_COOKIE, value);
     }
@@ -167,12 +183,6 @@ fn go(to: &str) -> Response {
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\";,\\".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)
-}
-
-fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let all = headers.get_all(header::COOKIE).into_iter();
-    let mut pairs = all.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
-    pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 #[cfg(test)]
