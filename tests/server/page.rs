@@ -325,3 +325,38 @@ async fn growth_is_counted_and_drawn() {
     let refs = page(&serving, "/r/default/refs").await;
     assert!(refs.contains(">main</a>") && refs.contains("default"), "{refs}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_bounded_whatever_was_pushed() {
+    let place = Place::new();
+    let odd = "\u{1}a".repeat(100_000);
+    let before = place.change("lines", "\n".repeat(1 << 21));
+    for name in 0..30 {
+        let path = place.folder.path().join(format!("files/odd{name:02}"));
+        fs_err::write(path, odd.repeat(3)).unwrap();
+    }
+    let after = place.commit(snap_core::ops::commit::Options {
+        message: odd.clone(),
+        author: odd.clone(),
+        host: odd.clone(),
+        labels: (0..200).map(|n| (format!("{n}"), odd[..1000].to_owned())).collect(),
+        ..Default::default()
+    });
+    let serving = Serving::of(&place);
+    for (path, most) in [
+        ("/".to_owned(), 50_000),
+        ("/r/default".to_owned(), 500_000),
+        ("/r/default/refs".to_owned(), 50_000),
+        ("/r/default/stats".to_owned(), 50_000),
+        ("/r/default/history/main/odd00".to_owned(), 50_000),
+        ("/r/default/c/main".to_owned(), 3_000_000),
+        ("/r/default/c/main/lines".to_owned(), 3_000_000),
+        ("/r/default/c/main/odd00".to_owned(), 8_000_000),
+        (format!("/r/default/diff?from={before}&to={after}"), 6_000_000),
+    ] {
+        let length = page(&serving, &path).await.len();
+        assert!(length < most, "{path}: {length}");
+    }
+    let long = "a/".repeat(3000);
+    assert_eq!(ask(&serving, &format!("/r/default/c/main/{long}")).await.status, 400);
+}

@@ -45,8 +45,12 @@ impl Place {
         let path = self.folder.path().join("files").join(name);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         fs_err::write(path, bytes).unwrap();
+        self.commit(Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() })
+    }
+
+    /// Commits what is in the folder.
+    pub(crate) fn commit(&self, options: Commit) -> CommitId {
         let source = Source::Folder(self.folder.path().join("files"));
-        let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 

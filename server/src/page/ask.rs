@@ -15,7 +15,7 @@ use super::{Pages, link::Links, login::Viewer};
 use crate::{
     access::{csrf, from_cookie, who::Who},
     body::blocking,
-    problem::Problem,
+    problem::{Code, Problem},
     repository::Repository,
 };
 
@@ -134,6 +134,9 @@ impl Ask {
         self,
         view: fn(&Self, &Arc<Repository>) -> Result<Markup, Problem>,
     ) -> Result<Markup, Problem> {
+        if self.path().len() > PATH_BYTES {
+            return Err(Problem::new(Code::Invalid, "so long a path is not shown"));
+        }
         blocking(move || {
             let repository = self.pages.server().hub().get(&self.repo())?;
             // Others may have committed to the store meanwhile.
@@ -168,6 +171,9 @@ impl Ask {
         }
     }
 }
+
+/// Longer paths are not shown: each link of a page has its path.
+const PATH_BYTES: usize = 4096;
 
 /// No list is paged further than this.
 const MOST_PAGES: usize = 100_000;

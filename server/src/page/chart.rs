@@ -30,22 +30,22 @@ const LINES: u64 = 5;
 
 /// The sums up to a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Point {
+pub(super) struct Point {
     time: Time,
     changed: u64,
     fresh: u64,
     kept: u64,
 }
 
-pub(super) fn view(outcome: &Outcome) -> Markup {
-    let points = points(outcome);
+/// The picture of `points`, which stand for so many commits.
+pub(super) fn view(points: &[Point], commits: u64) -> Markup {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return html! {} };
     let step = step(last.changed.max(last.fresh).max(last.kept));
     let lines = last.changed.max(last.fresh).max(last.kept).div_ceil(step).max(1);
     let top = step.saturating_mul(lines);
     let said = format!(
         "After {}: {} of changed files, {} after deduplication, {} stored",
-        count(outcome.commits.len() as u64, "commit"),
+        count(commits, "commit"),
         Size(last.changed),
         Size(last.fresh),
         Size(last.kept),
@@ -56,9 +56,9 @@ pub(super) fn view(outcome: &Outcome) -> Markup {
             div.chart {
                 svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(said) {
                     (axes((step, top), (first.time, last.time)))
-                    path.full d=(area(&points, top, |point| point.changed)) {}
-                    path.fresh d=(area(&points, top, |point| point.fresh)) {}
-                    path.kept d=(area(&points, top, |point| point.kept)) {}
+                    path.full d=(area(points, top, |point| point.changed)) {}
+                    path.fresh d=(area(points, top, |point| point.fresh)) {}
+                    path.kept d=(area(points, top, |point| point.kept)) {}
                 }
             }
             p.legend {
@@ -71,7 +71,7 @@ pub(super) fn view(outcome: &Outcome) -> Markup {
 }
 
 /// Sums, oldest first, as many as can be told from each other.
-fn points(outcome: &Outcome) -> Vec<Point> {
+pub(super) fn points(outcome: &Outcome) -> Vec<Point> {
     let mut sum = Point::default();
     let mut points: Vec<Point> = Vec::with_capacity(outcome.commits.len() + 1);
     for commit in outcome.commits.iter().rev() {

@@ -12,7 +12,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
-    hunks::{self, Room},
+    hunks::{self, Room, View},
     link::Links,
     number::{Size, count},
     shell::{Shell, Tab},
@@ -23,6 +23,9 @@ use crate::{problem::Problem, repository::Repository};
 
 /// Changes that are listed.
 const LISTED: usize = 1000;
+
+/// How long their paths are together.
+const PATHS_BYTES: usize = 2 << 20;
 
 /// Changes of which the lines are shown.
 const SHOWN: usize = 100;
@@ -106,8 +109,10 @@ fn compare(
     let new = New::Tree(Some(to.commit.tree));
     let trees = (Some(from.commit.tree), &new);
     let store = repository.repo().store();
+    let mut path_bytes = 0;
     let ended = diff::run(store, trees, &options, &Silent, &mut |change| {
-        if compared.changes.len() == LISTED {
+        path_bytes += change.path.len() + change.old_path.as_ref().map_or(0, Vec::len);
+        if compared.changes.len() == LISTED || path_bytes > PATHS_BYTES {
             compared.is_whole = false;
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
@@ -197,7 +202,7 @@ fn row(links: &Links, (from, to): (&Named, &Named), at: usize, change: &Change) 
     let (old, new) = (bytes(&change.old), bytes(&change.new));
     let link = match has_lines(change) {
         true if at < SHOWN => format!("#change-{at}"),
-        true => links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path),
+        true => alone(links, (from, to), change),
         false => {
             let rev = if change.new.is_some() { &to.id } else { &from.id };
             links.entry(&rev.to_string(), &change.path)
@@ -242,8 +247,9 @@ fn contents(
     for (at, change) in changes.iter().take(SHOWN).enumerate().filter(|(_, c)| has_lines(c)) {
         let sides = [&change.old, &change.new].into_iter().flatten();
         bytes += sides.map(|item| item.what.bytes().min(CONTENT_BYTES)).sum::<u64>();
-        let lines = match bytes > PAGE_BYTES {
-            true => hunks::not_shown(),
+        let is_first = all.is_empty();
+        let lines = match bytes > PAGE_BYTES || room.is_full() {
+            true => View { html: html! {}, is_whole: false },
             false => {
                 let old = reader.old(change.old.as_ref(), &Silent)?;
                 let new = reader.new_side(&change.path, change.new.as_ref(), &Silent)?;
@@ -253,11 +259,24 @@ fn contents(
         all.push(html! {
             section.sheet id={ "change-" (at) } {
                 (title(&ask.links(), (from, to), change))
-                (lines)
+                (lines.html)
+                @if !lines.is_whole {
+                    p.none {
+                        "The rest is too much for this page. "
+                        @if !is_first { a href=(alone(&ask.links(), (from, to), change)) { "Look at this path alone" } ", or use " }
+                        @else { "It is all in " }
+                        code { "snap diff" } "."
+                    }
+                }
             }
         });
     }
     Ok(html! { @for one in &all { (one) } })
+}
+
+/// The page with one change only.
+fn alone(links: &Links, (from, to): (&Named, &Named), change: &Change) -> String {
+    links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path)
 }
 
 fn title(links: &Links, (from, to): (&Named, &Named), change: &Change) -> Markup {

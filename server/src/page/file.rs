@@ -139,12 +139,13 @@ fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
     let is_whole = start.len() as u64 == size;
     let text =
         std::str::from_utf8(start).ok().filter(|_| start.len() <= HIGHLIGHTED_BYTES && is_whole);
+    let sheet = match text {
+        Some(text) => highlight::view(text, name),
+        None => highlight::plain(start),
+    };
     html! {
-        @match text {
-            Some(text) => { (highlight::view(text, name)) }
-            None => { (highlight::plain(start)) }
-        }
-        @if !is_whole { p.none { "The rest is not shown: it is " (Size(size)) " in all." } }
+        (sheet.html)
+        @if !is_whole || !sheet.is_whole { p.none { "The rest is not shown: it is " (Size(size)) " in all." } }
     }
 }
 

@@ -9,15 +9,21 @@ use std::{
 
 use snap_core::{
     base::id::CommitId,
-    ops::stats::{self, Added, Options, Outcome},
+    ops::stats::{self, Added, CommitStats, LargeFile, Options, Outcome},
     repo::past::PastError,
 };
 
-use super::deadline::Deadline;
+use super::{
+    chart::{self, Point},
+    deadline::Deadline,
+};
 use crate::{problem::Problem, repository::Repository};
 
 /// So many commits are kept of a repository.
 const COMMITS: usize = 10_000;
+
+/// So many of them are told more of.
+const NEWEST: usize = 20;
 
 /// So many of the largest files.
 const FILES: usize = 10;
@@ -28,24 +34,61 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// Repositories of which it is kept.
 const KEPT: usize = 64;
 
-/// What was counted.
+/// What was counted, as far as pages show it.
 #[derive(Debug)]
 pub(super) struct Grown {
-    pub(super) outcome: Outcome,
-    places: HashMap<CommitId, usize>,
+    /// How many commits there are.
+    pub(super) commit_count: u64,
+    /// Sizes of the files of all of them together.
+    pub(super) snapshot_bytes: u64,
+    /// What all of them added.
+    pub(super) added: Added,
+    /// How many packs there are.
+    pub(super) packs: u64,
+    /// The newest commits, newest first.
+    pub(super) newest: Vec<CommitStats>,
+    /// The largest files, largest first.
+    pub(super) files: Vec<LargeFile>,
+    /// The sums after some of the commits in `stored`.
+    pub(super) points: Vec<Point>,
+    /// What each of the newest commits takes.
+    stored: HashMap<CommitId, u64>,
 }
 
 impl Grown {
-    fn new(outcome: Outcome) -> Self {
-        let places = outcome.commits.iter().enumerate().map(|(at, commit)| (commit.id, at));
-        Self { places: places.collect(), outcome }
+    fn new(mut outcome: Outcome) -> Self {
+        let points = chart::points(&outcome);
+        let stored = outcome.commits.iter().map(|commit| (commit.id, stored_bytes(&commit.added)));
+        let stored = stored.collect();
+        outcome.commits.truncate(NEWEST);
+        outcome.commits.shrink_to_fit();
+        let Outcome { commit_count, snapshot_bytes, added, .. } = outcome;
+        Self {
+            commit_count,
+            snapshot_bytes,
+            added,
+            packs: outcome.store.packs,
+            newest: outcome.commits,
+            files: outcome.files,
+            points,
+            stored,
+        }
     }
 
-    /// What a commit added.
-    pub(super) fn added(&self, id: &CommitId) -> Option<&Added> {
-        let commit = self.places.get(id).and_then(|at| self.outcome.commits.get(*at));
-        commit.map(|commit| &commit.added)
+    /// What a commit takes in the store, after deduplication and compression.
+    pub(super) fn stored(&self, id: &CommitId) -> Option<u64> {
+        self.stored.get(id).copied()
     }
+
+    /// Of how many commits that is known.
+    pub(super) fn known(&self) -> u64 {
+        self.stored.len() as u64
+    }
+}
+
+/// What is new takes so much.
+pub(super) fn stored_bytes(added: &Added) -> u64 {
+    added.data.stored_bytes() + added.meta.stored_bytes()
 }
 
 /// What is known of one repository.

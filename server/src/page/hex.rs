@@ -40,7 +40,7 @@ fn dump(bytes: &[u8]) -> String {
         }
         html.push_str(" <span class=\"ascii\">");
         let dots = |byte: &u8| if matches!(byte, b' '..=b'~') { *byte } else { b'.' };
-        show::push_text(&mut html, &row.iter().map(dots).collect::<Vec<u8>>());
+        show::push_text(&mut html, &row.iter().map(dots).collect::<Vec<u8>>(), usize::MAX);
         html.push_str("</span>\n");
     }
     html

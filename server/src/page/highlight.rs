@@ -20,6 +20,12 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// Longer lines are not coloured: nobody wrote them.
 const LINE_BYTES: usize = 2000;
 
+/// Lines that are shown.
+const LINES: usize = 20_000;
+
+/// So long is the HTML of all lines, and a little more.
+const HTML: usize = 6 << 20;
+
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 
 /// What a scope begins with, and the class that it gets; the first that fits.
@@ -50,8 +56,14 @@ static CLASSES: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
     all.into_iter().filter_map(|(scope, class)| Some((Scope::new(scope).ok()?, class))).collect()
 });
 
+/// A text, as far as there is room for it.
+pub(super) struct Sheet {
+    pub(super) html: Markup,
+    pub(super) is_whole: bool,
+}
+
 /// Text in the language that the name or the first line tells.
-pub(super) fn view(text: &str, name: &[u8]) -> Markup {
+pub(super) fn view(text: &str, name: &[u8]) -> Sheet {
     let Some(syntax) = syntax(text, name) else { return plain(text.as_bytes()) };
     let mut colours = Colours {
         state: ParseState::new(syntax),
@@ -59,43 +71,45 @@ pub(super) fn view(text: &str, name: &[u8]) -> Markup {
         ends: Instant::now() + PATIENCE,
         given_up: false,
     };
-    sheet(text.split_inclusive('\n').map(|line| colours.line(line)))
+    sheet(text.split_inclusive('\n'), |html, line| colours.push_line(html, line))
 }
 
 /// Text as it is.
-pub(super) fn plain(text: &[u8]) -> Markup {
-    sheet(text.split_inclusive(|b| *b == b'\n').map(|line| {
-        let mut html = String::new();
-        push_line(&mut html, line);
-        html
-    }))
+pub(super) fn plain(text: &[u8]) -> Sheet {
+    sheet(text.split_inclusive(|b| *b == b'\n'), push_line)
 }
 
-fn sheet(lines: impl Iterator<Item = String>) -> Markup {
-    let (mut code, mut count) = (String::new(), 0usize);
+fn sheet<L>(lines: impl Iterator<Item = L>, mut push: impl FnMut(&mut String, L) -> bool) -> Sheet {
+    let (mut code, mut count, mut is_whole) = (String::new(), 0usize, true);
     for line in lines {
+        if count == LINES || code.len() >= HTML {
+            is_whole = false;
+            break;
+        }
         count += 1;
         code.push_str("<span class=\"l\" id=\"L");
         code.push_str(&count.to_string());
         code.push_str("\">");
-        code.push_str(&line);
+        is_whole &= push(&mut code, line);
         code.push_str("\n</span>");
     }
     let mut numbers = String::new();
     for number in 1..=count {
         numbers.push_str(&format!("<a href=\"#L{number}\">{number}</a>\n"));
     }
-    html! {
+    let html = html! {
         div.scroll.code tabindex="0" role="region" aria-label="Content" {
             pre.numbers aria-hidden="true" { (PreEscaped(numbers)) }
             pre.text { code { (PreEscaped(code)) } }
         }
-    }
+    };
+    Sheet { html, is_whole }
 }
 
-fn push_line(html: &mut String, line: &[u8]) {
+/// Adds a line without its end; returns whether there was room for all of it.
+fn push_line(html: &mut String, line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    push_text(html, line.strip_suffix(b"\r").unwrap_or(line));
+    push_text(html, line.strip_suffix(b"\r").unwrap_or(line), HTML)
 }
 
 fn syntax(text: &str, name: &[u8]) -> Option<&'static SyntaxReference> {
@@ -123,9 +137,8 @@ struct Colours {
 }
 
 impl Colours {
-    /// The HTML of a line.
-    fn line(&mut self, line: &str) -> String {
-        let mut html = String::with_capacity(line.len() * 2);
+    /// Adds a line; returns whether there was room for all of it.
+    fn push_line(&mut self, html: &mut String, line: &str) -> bool {
         self.given_up |= line.len() > LINE_BYTES || Instant::now() > self.ends;
         let parsed = match self.given_up {
             true => None,
@@ -133,31 +146,33 @@ impl Colours {
         };
         let Some(steps) = parsed else {
             self.given_up = true;
-            push_line(&mut html, line.as_bytes());
-            return html;
+            return push_line(html, line.as_bytes());
         };
         let mut from = 0;
         for (at, step) in steps {
-            self.push(&mut html, &line[from..at]);
+            self.push(html, &line[from..at]);
             from = at;
             if self.stack.apply(&step).is_err() {
                 self.given_up = true;
                 break;
             }
         }
-        self.push(&mut html, &line[from..]);
-        html
+        self.push(html, &line[from..]);
+        true
     }
 
+    /// Adds a part of a line, which is short.
     fn push(&self, html: &mut String, piece: &str) {
         let piece = piece.trim_end_matches(['\n', '\r']);
         match self.class().filter(|_| !piece.trim().is_empty()) {
-            None => push_text(html, piece.as_bytes()),
+            None => {
+                push_text(html, piece.as_bytes(), usize::MAX);
+            }
             Some(class) => {
                 html.push_str("<span class=\"");
                 html.push_str(class);
                 html.push_str("\">");
-                push_text(html, piece.as_bytes());
+                push_text(html, piece.as_bytes(), usize::MAX);
                 html.push_str("</span>");
             }
         }
@@ -177,7 +192,7 @@ mod tests {
 
     #[test]
     fn code_is_coloured_and_stays_what_it_is() {
-        let html = view("/* a\n<script> */\nfn main() { \"x\" }\n", b"main.rs").into_string();
+        let html = view("/* a\n<script> */\nfn main() { \"x\" }\n", b"main.rs").html.into_string();
         assert!(html.contains("<span class=\"hc\">&lt;script&gt; </span>"), "{html}");
         assert!(html.contains("<span class=\"hk\">fn</span>"), "{html}");
         assert!(html.contains("id=\"L3\"") && !html.contains("id=\"L4\""), "{html}");
@@ -187,8 +202,20 @@ mod tests {
     #[test]
     fn what_nobody_wrote_is_shown_plain() {
         let long = format!("var a = \"{}\";\n", "x".repeat(5000));
-        assert!(!view(&long, b"a.js").into_string().contains("class=\"hs\""));
-        let odd = plain(b"a\xff\xe2\x80\xae\n\n").into_string();
+        assert!(!view(&long, b"a.js").html.into_string().contains("class=\"hs\""));
+        let odd = plain(b"a\xff\xe2\x80\xae\n\n").html.into_string();
         assert!(odd.contains("\\xff") && odd.contains("\\u{202e}"), "{odd}");
+    }
+
+    #[test]
+    fn a_page_is_bounded_whatever_it_is_made_of() {
+        for text in ["\n".repeat(2 << 20), "\u{1}a".repeat(1 << 20), "\u{1}a\"\n".repeat(1 << 19)] {
+            for name in [b"a.txt", b"main.c".as_slice()] {
+                let Sheet { html, is_whole } = view(&text, name);
+                let length = html.into_string().len();
+                assert!(!is_whole && length < HTML + (2 << 20), "{length}");
+            }
+        }
+        assert!(plain(b"a\nb").is_whole);
     }
 }

@@ -95,7 +95,7 @@ fn card(row: &Row) -> Markup {
             Some(Told { newest: Some((_, commit)), branches, tags }) => {
                 p.message { (subject(commit)) }
                 p.quiet {
-                    (show::text(commit.author.as_bytes())) ", " (moment::ago(commit.time))
+                    (show::brief(&commit.author)) ", " (moment::ago(commit.time))
                 }
                 p.facts {
                     span { (Size(commit.totals.bytes)) }
@@ -113,7 +113,7 @@ pub(super) fn subject(commit: &Commit) -> Markup {
     let line = commit.message.lines().next().unwrap_or_default();
     html! {
         @if line.trim().is_empty() { em.quiet { "no message" } }
-        @else { (show::text(line.as_bytes())) }
+        @else { (show::brief(line)) }
     }
 }
 

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use snap_core::{
     base::id::CommitId,
     format::commit::Commit,
-    ops::{log, stats::Added},
+    ops::log,
     repo::ref_name::{RefKind, RefName},
 };
 
@@ -32,6 +32,9 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Refs that are offered to choose from.
 const CHOICES: usize = 500;
+
+/// So many names and so many labels of a commit are shown.
+const CHIPS: usize = 50;
 
 /// Branches and tags at each commit.
 pub(super) type Names = HashMap<CommitId, Vec<RefName>>;
@@ -135,7 +138,7 @@ fn table(known: (&Links, &Names), commits: &[(CommitId, Commit)], grown: Option<
                 }
             }
             tbody {
-                @for (id, commit) in commits { (row(known, (id, commit), grown.and_then(|grown| grown.added(id)))) }
+                @for (id, commit) in commits { (row(known, (id, commit), grown.and_then(|grown| grown.stored(id)))) }
             }
         }
     }
@@ -144,7 +147,7 @@ fn table(known: (&Links, &Names), commits: &[(CommitId, Commit)], grown: Option<
 fn row(
     (links, names): (&Links, &Names),
     (id, commit): (&CommitId, &Commit),
-    added: Option<&Added>,
+    stored: Option<u64>,
 ) -> Markup {
     let rev = id.to_string();
     html! {
@@ -162,9 +165,7 @@ fn row(
             td.who { (who(commit)) }
             td.number { (Size(commit.totals.bytes)) }
             td.number.gain {
-                @if let Some(added) = added {
-                    "+" (Size(added.data.stored_bytes() + added.meta.stored_bytes()))
-                }
+                @if let Some(stored) = stored { "+" (Size(stored)) }
             }
             td.number.quiet { (moment::ago(commit.time)) }
         }
@@ -174,8 +175,8 @@ fn row(
 /// Who made a commit, and where.
 pub(super) fn who(commit: &Commit) -> Markup {
     html! {
-        (show::text(commit.author.as_bytes()))
-        @if !commit.host.is_empty() { span.quiet { " on " (show::text(commit.host.as_bytes())) } }
+        (show::brief(&commit.author))
+        @if !commit.host.is_empty() { span.quiet { " on " (show::brief(&commit.host)) } }
     }
 }
 
@@ -183,18 +184,20 @@ pub(super) fn who(commit: &Commit) -> Markup {
 pub(super) fn chips(links: &Links, names: &Names, id: &CommitId, commit: &Commit) -> Markup {
     let at = names.get(id).map(Vec::as_slice).unwrap_or_default();
     html! {
-        @for name in at {
+        @for name in at.iter().take(CHIPS) {
             a class={ "chip " (name.kind().noun()) } href=(links.log_of(name.short(), 1)) {
                 @if name.kind() == RefKind::Tag { (icon::tag()) } @else { (icon::branch()) }
                 (name.short())
             }
         }
-        @for (key, value) in &commit.labels {
+        @if at.len() > CHIPS { a.chip href=(links.page("refs")) { "…" } }
+        @for (key, value) in commit.labels.iter().take(CHIPS) {
             span.chip.label {
-                (show::text(key.as_bytes()))
-                @if !value.is_empty() { "=" (show::text(value.as_bytes())) }
+                (show::brief(key))
+                @if !value.is_empty() { "=" (show::brief(value)) }
             }
         }
+        @if commit.labels.len() > CHIPS { span.chip.label { "…" } }
     }
 }
 

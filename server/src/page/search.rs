@@ -25,6 +25,9 @@ use crate::{problem::Problem, repository::Repository};
 /// Paths that are listed.
 const LISTED: usize = 500;
 
+/// How long they are together.
+const PATHS_BYTES: usize = 2 << 20;
+
 /// What a pattern is made of; a name without them is looked for within names.
 const WILDCARDS: &[u8] = b"*?[]{}\\/";
 
@@ -85,10 +88,11 @@ fn look(repository: &Repository, query: &[u8]) -> Result<Answer, Problem> {
     let is_text = std::str::from_utf8(query).is_ok();
     let pattern = if is_pattern || !is_text { query } else { &within };
     let options = Options { case: Case::Ignored, ..Options::new(pattern) };
-    let mut found = Vec::new();
+    let (mut found, mut path_bytes) = (Vec::new(), 0);
     let store = repository.repo().store();
     let ended = find::run(store, &tips, &options, &Deadline::usual(), &mut |one| {
-        if found.len() == LISTED {
+        path_bytes += one.path.len();
+        if found.len() == LISTED || path_bytes > PATHS_BYTES {
             return Err(Stop::Enough);
         }
         found.push(one.clone());

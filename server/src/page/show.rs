@@ -9,40 +9,78 @@ use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
+/// So long is the HTML of a name, or of a text of one line.
+const NAME_HTML: usize = 16 << 10;
+
+/// So long is the HTML of a text of several lines.
+const LINES_HTML: usize = 2 << 20;
+
+/// So many characters of what a person wrote are shown in a list.
+const BRIEF_CHARS: usize = 200;
+
 /// A name, apart from the direction of writing around it.
 pub(super) fn name(bytes: &[u8]) -> Markup {
     html! { bdi { (text(bytes)) } }
 }
 
-/// Bytes as text; tabs stay.
+/// Bytes as text; tabs stay. A long one is cut.
 pub(super) fn text(bytes: &[u8]) -> Markup {
-    let mut shown = String::with_capacity(bytes.len() + 16);
-    push_text(&mut shown, bytes);
+    let mut shown = String::with_capacity(bytes.len().min(NAME_HTML) + 16);
+    if !push_text(&mut shown, bytes, NAME_HTML) {
+        shown.push('…');
+    }
     PreEscaped(shown)
 }
 
-/// Adds bytes as text to HTML; tabs stay.
-pub(super) fn push_text(html: &mut String, bytes: &[u8]) {
+/// How something that a person wrote begins.
+pub(super) fn brief(whole: &str) -> Markup {
+    let end = whole.char_indices().nth(BRIEF_CHARS).map_or(whole.len(), |(at, _)| at);
+    html! { (text(&whole.as_bytes()[..end])) @if end < whole.len() { "…" } }
+}
+
+/// Adds bytes as text to HTML until that is `most` bytes long, or a few more;
+/// tabs stay. Returns whether all of them are in it.
+pub(super) fn push_text(html: &mut String, bytes: &[u8], most: usize) -> bool {
+    let mut is_escaped = false;
     for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '<' => html.push_str("&lt;"),
-                '>' => html.push_str("&gt;"),
-                '&' => html.push_str("&amp;"),
-                '"' => html.push_str("&quot;"),
-                '\'' => html.push_str("&#39;"),
-                '\t' => html.push('\t'),
-                c if is_hidden(c) => {
-                    // Writing to a string does not fail.
-                    let _ = write!(html, "<span class=\"esc\">{}</span>", c.escape_default());
-                }
-                c => html.push(c),
+        let valid = chunk.valid().chars().map(Ok);
+        for c in valid.chain(chunk.invalid().iter().map(|byte| Err(*byte))) {
+            if html.len() >= most {
+                turn(html, &mut is_escaped, false);
+                return false;
             }
-        }
-        for byte in chunk.invalid() {
-            let _ = write!(html, "<span class=\"esc\">\\x{byte:02x}</span>");
+            push(html, &mut is_escaped, c);
         }
     }
+    turn(html, &mut is_escaped, false);
+    true
+}
+
+fn push(html: &mut String, is_escaped: &mut bool, c: Result<char, u8>) {
+    turn(html, is_escaped, c.is_ok_and(is_hidden) || c.is_err());
+    match c {
+        Ok('<') => html.push_str("&lt;"),
+        Ok('>') => html.push_str("&gt;"),
+        Ok('&') => html.push_str("&amp;"),
+        Ok('"') => html.push_str("&quot;"),
+        Ok('\'') => html.push_str("&#39;"),
+        Ok(c) if is_hidden(c) => html.extend(c.escape_default()),
+        Ok(c) => html.push(c),
+        Err(byte) => {
+            // Writing to a string does not fail.
+            let _ = write!(html, "\\x{byte:02x}");
+        }
+    }
+}
+
+/// Begins or ends what is escaped, unless it is so already.
+fn turn(html: &mut String, is_escaped: &mut bool, wanted: bool) {
+    match (*is_escaped, wanted) {
+        (false, true) => html.push_str("<span class=\"esc\">"),
+        (true, false) => html.push_str("</span>"),
+        _ => {}
+    }
+    *is_escaped = wanted;
 }
 
 /// Bytes as plain text in one line, for titles and labels.
@@ -59,14 +97,17 @@ pub(super) fn plain(bytes: &[u8]) -> String {
     shown
 }
 
-/// Several lines of text that a person wrote.
+/// Several lines of text that a person wrote. A long text is cut.
 pub(super) fn lines(text: &str) -> Markup {
     let mut shown = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
         if at > 0 {
             shown.push('\n');
         }
-        push_text(&mut shown, line.trim_end_matches('\r').as_bytes());
+        if !push_text(&mut shown, line.trim_end_matches('\r').as_bytes(), LINES_HTML) {
+            shown.push('…');
+            break;
+        }
     }
     PreEscaped(shown)
 }
@@ -94,17 +135,27 @@ mod tests {
     #[test]
     fn nothing_in_a_name_is_markup_or_hidden() {
         let shown = text(b"<script>\"'&\n\x1b\xff\xe2\x80\xae.txt").into_string();
-        let esc = |code: &str| format!("<span class=\"esc\">{code}</span>");
         let wanted = [
             "&lt;script&gt;&quot;&#39;&amp;",
-            &esc("\\n"),
-            &esc("\\u{1b}"),
-            &esc("\\xff"),
-            &esc("\\u{202e}"),
+            "<span class=\"esc\">\\n\\u{1b}\\xff\\u{202e}</span>",
             ".txt",
         ];
         assert_eq!(shown, wanted.concat());
         assert_eq!(plain("a\u{202e}b\n日本".as_bytes()), "a\\u{202e}b\\n日本");
         assert_eq!(lines("a\r\n\tb<").into_string(), "a\n\tb&lt;");
+    }
+
+    #[test]
+    fn html_is_bounded_whatever_it_is_made_of() {
+        let odd = "\u{1}a".repeat(1 << 20);
+        for shown in [text(odd.as_bytes()), name(odd.as_bytes()), brief(&odd)] {
+            let shown = shown.into_string();
+            assert!(shown.len() < NAME_HTML + 100 && shown.contains('…'), "{}", shown.len());
+        }
+        assert!(lines(&odd).into_string().len() < LINES_HTML + 100);
+        assert_eq!(brief("short").into_string(), "short");
+        assert!(text(&[0xff; 1 << 20]).into_string().len() < NAME_HTML + 100);
+        let mut html = String::new();
+        assert!(push_text(&mut html, &[1; 1000], 1 << 20) && html.len() < 5100, "{}", html.len());
     }
 }

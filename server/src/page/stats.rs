@@ -3,12 +3,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use maud::{Markup, html};
-use snap_core::ops::stats::Outcome;
-
 use super::{
     ask::Ask,
-    chart, icon,
+    chart,
+    growth::{Grown, stored_bytes},
+    icon,
     link::Links,
     moment,
     number::{Size, count, grouped, percent},
@@ -16,12 +15,10 @@ use super::{
     show,
 };
 use crate::{problem::Problem, repository::Repository};
+use maud::{Markup, html};
 
 /// So long whoever asks waits; then it is counted on without them.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Commits in the table.
-const ROWS: usize = 20;
 
 pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
     let repo = ask.repo();
@@ -38,8 +35,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
             },
         ));
     };
-    let outcome = &grown.outcome;
-    if outcome.commit_count == 0 {
+    if grown.commit_count == 0 {
         return Ok(shell.page(ask.viewer(), html! {
             section.empty { h1 { "No commits yet" } p { "After the first push there is something to see here." } }
         }));
@@ -48,21 +44,21 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
         ask.viewer(),
         html! {
             div.head { h1 { "How the store grew" } }
-            (tiles(outcome))
-            (chart::view(outcome))
-            (commits(&ask.links(), outcome))
-            (files(&ask.links(), outcome))
+            (tiles(&grown))
+            (chart::view(&grown.points, grown.known()))
+            (commits(&ask.links(), &grown))
+            (files(&ask.links(), &grown))
         },
     ))
 }
 
-fn tiles(outcome: &Outcome) -> Markup {
-    let (full, fresh) = (outcome.snapshot_bytes, outcome.added.data.raw_bytes);
-    let kept = outcome.added.data.stored_bytes() + outcome.added.meta.stored_bytes();
+fn tiles(grown: &Grown) -> Markup {
+    let (full, fresh) = (grown.snapshot_bytes, grown.added.data.raw_bytes);
+    let kept = stored_bytes(&grown.added);
     let saved = full.saturating_sub(kept);
     html! {
         dl.tiles {
-            div.tile { dt { "Commits" } dd { (grouped(outcome.commit_count)) } dd { "in " (count(outcome.store.packs, "pack")) } }
+            div.tile { dt { "Commits" } dd { (grouped(grown.commit_count)) } dd { "in " (count(grown.packs, "pack")) } }
             div.tile { dt { "As full copies" } dd { (Size(full)) } dd { "all files of all commits" } }
             div.tile { dt { "After deduplication" } dd { (Size(fresh)) } dd { (percent(fresh, full)) " of that" } }
             div.tile { dt { "Stored, compressed" } dd { (Size(kept)) } dd { (percent(kept, full)) " of that" } }
@@ -71,7 +67,7 @@ fn tiles(outcome: &Outcome) -> Markup {
     }
 }
 
-fn commits(links: &Links, outcome: &Outcome) -> Markup {
+fn commits(links: &Links, grown: &Grown) -> Markup {
     html! {
         section.sheet {
             div.toolbar { h2 { "What the newest commits added" } }
@@ -85,19 +81,19 @@ fn commits(links: &Links, outcome: &Outcome) -> Markup {
                     }
                 }
                 tbody {
-                    @for commit in outcome.commits.iter().take(ROWS) {
+                    @for commit in &grown.newest {
                         @let added = &commit.added;
                         tr {
                             td.name {
                                 a data-go="" href=(links.entry(&commit.id.to_string(), b"")) {
                                     @if commit.message.trim().is_empty() { em.quiet { "no message" } }
-                                    @else { (show::text(commit.message.as_bytes())) }
+                                    @else { (show::brief(&commit.message)) }
                                 }
                                 " " span.quiet { (moment::ago(commit.time)) }
                             }
                             td.number.wide { (Size(added.changed_bytes)) " " span.quiet { (count(added.changed_files, "file")) } }
                             td.number.wide { (Size(added.data.raw_bytes)) }
-                            td.number { (Size(added.data.stored_bytes() + added.meta.stored_bytes())) }
+                            td.number { (Size(stored_bytes(added))) }
                         }
                     }
                 }
@@ -106,14 +102,14 @@ fn commits(links: &Links, outcome: &Outcome) -> Markup {
     }
 }
 
-fn files(links: &Links, outcome: &Outcome) -> Markup {
+fn files(links: &Links, grown: &Grown) -> Markup {
     html! {
         section.sheet {
             div.toolbar { h2 { "The largest files" } }
             table.entries {
                 thead { tr { th scope="col" { "Path" } th.number scope="col" { "Size" } } }
                 tbody {
-                    @for file in &outcome.files {
+                    @for file in &grown.files {
                         tr {
                             td.name { (icon::file()) a href=(links.entry(&file.commit.to_string(), &file.path)) { (show::name(&file.path)) } }
                             td.number { (Size(file.bytes)) }

@@ -46,6 +46,9 @@ use crate::{
 pub use facts::{FrameFacts, KindFacts, StoreFacts};
 pub use largest::LargeFile;
 
+/// So much of the first line of a message is kept.
+const LINE_CHARS: usize = 1000;
+
 /// How much to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -75,7 +78,7 @@ pub struct CommitStats {
     pub id: CommitId,
     /// When it was made.
     pub time: Time,
-    /// The first line of its message.
+    /// How the first line of its message begins: at most 1,000 characters.
     pub message: String,
     /// Sizes of all its files.
     pub bytes: u64,
@@ -130,7 +133,8 @@ pub fn run(
             if newest.len() == options.commits {
                 newest.pop_front();
             }
-            let message = commit.message.lines().next().unwrap_or_default().to_owned();
+            let line = commit.message.lines().next().unwrap_or_default();
+            let message = line.chars().take(LINE_CHARS).collect();
             let (time, bytes) = (commit.time, commit.totals.bytes);
             newest.push_back(CommitStats { id, time, message, bytes, added });
         }
