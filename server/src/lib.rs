@@ -12,6 +12,7 @@
 //! | [`problem`] | why a request was refused, as its sender is told |
 //! | [`body`] | bodies between connections and threads |
 //! | [`cache`] | what was asked for lately, up to a number of bytes |
+//! | [`skip`] | what comes before a page of a list |
 //! | [`upstream`] | stores elsewhere that are served from here |
 //! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
 //! | [`hub`] | which repositories there are |
@@ -36,6 +37,7 @@ pub mod right;
 pub mod routes;
 pub mod run;
 pub mod settings;
+pub mod skip;
 pub mod socket;
 pub mod tls;
 pub mod upstream;

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 
 use crate::{
     hostile,
-    place::{Place, Serving},
+    place::{Place, Serving, refused},
 };
 
 /// An answer to somebody with a browser.
@@ -298,7 +298,10 @@ async fn paths_are_found_and_have_a_history() {
     }
     assert!(history.contains(&format!("/r/default/c/{third}/sub/memo.txt")), "{history}");
     assert!(history.contains("was <bdi>sub/notes.txt"), "{history}");
-    assert_eq!(ask(&serving, "/r/default/history/main/never").await.status, 404);
+    for page in ["", "?page=2"] {
+        let never = format!("/r/default/history/main/never{page}");
+        assert_eq!(ask(&serving, &never).await.status, 404, "{page}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,4 +362,29 @@ async fn pages_are_bounded_whatever_was_pushed() {
     }
     let long = "a/".repeat(3000);
     assert_eq!(ask(&serving, &format!("/r/default/c/main/{long}")).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_is_told_on_further_pages_too() {
+    let place = Place::new();
+    place.change("a", "first");
+    let before = place.repo.store().packs();
+    place.change("a", "second");
+    let packs = place.repo.store().packs();
+    let last = place.change("a", "third");
+    place.damage(packs.iter().find(|id| !before.contains(id)).unwrap());
+    let serving = Serving::of(&place);
+    for path in [
+        "/r/default",
+        "/r/default?rev=main&page=2",
+        "/r/default/history/main/a",
+        "/r/default/history/main/a?page=2",
+    ] {
+        let answer = ask(&serving, path).await;
+        assert_eq!(answer.status, 500, "{path}");
+        assert!(answer.text.contains("The store is damaged"), "{path}: {}", answer.text);
+    }
+    for path in [format!("log?cursor={last}.2"), format!("log?path=a&cursor={last}.2")] {
+        refused(serving.get(&path), 500, "damaged").await;
+    }
 }

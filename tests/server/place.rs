@@ -58,6 +58,17 @@ impl Place {
         fs_err::read(self.repo.store().pack_path(id)).unwrap()
     }
 
+    /// Damages all that a pack holds.
+    pub(crate) fn damage(&self, id: &PackId) {
+        let (outline, path) =
+            (self.repo.store().outline(id).unwrap(), self.repo.store().pack_path(id));
+        let mut bytes = fs_err::read(&path).unwrap();
+        let end = bytes.len() - outline.tail.len();
+        bytes[outline.head.len()..end].fill(0);
+        fs_err::remove_file(&path).unwrap();
+        fs_err::write(&path, bytes).unwrap();
+    }
+
     /// A file of the index that tells of these packs, and its name.
     pub(crate) fn outlines(&self, packs: &[PackId]) -> (String, Vec<u8>) {
         let store = self.repo.store();

@@ -23,7 +23,7 @@ use super::{
     show,
     snapshot::short,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::Problem, repository::Repository, skip::skip_ok};
 
 /// Commits on a page.
 const ROWS: usize = 50;
@@ -43,8 +43,8 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
         }
         section.sheet {
             div.toolbar { h2 { "Commits that changed it" } }
-            @if steps.is_empty() { p.none { "None on this page." } }
-            @else { (table(&links, &path, &steps)) }
+            @if !steps.is_empty() { (table(&links, &path, &steps)) }
+            @else if end != End::Late { p.none { "None on this page." } }
             @if end == End::Late { p.none { "Looking further back took too long. snap log does it without a limit." } }
         }
         (paging(
@@ -74,9 +74,13 @@ fn read(
     let deadline = Deadline::usual();
     let options = (&log::Options::default(), Renames::Follow);
     let store = repository.repo().store();
-    let all = path_log::run(store, &[named.id], &[path], options, &deadline)?;
+    let mut all = path_log::run(store, &[named.id], &[path], options, &deadline)?;
     let mut steps = Vec::new();
-    for step in all.skip((page - 1) * ROWS) {
+    match skip_ok(&mut all, (page - 1) * ROWS) {
+        Err(PastError::Interrupted) => return Ok((steps, End::Late)),
+        skipped => skipped?,
+    }
+    for step in all {
         match step {
             Ok(_) if steps.len() == ROWS => return Ok((steps, End::More)),
             Ok(step) => steps.push(step),

@@ -22,7 +22,7 @@ use super::{
     show,
     snapshot::short,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::Problem, repository::Repository, skip::skip_ok};
 
 /// Commits on a page.
 const ROWS: usize = 50;
@@ -47,9 +47,9 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     };
     let page = ask.page();
     let store = repository.repo().store();
-    let all = log::run(store, &[named.id], &log::Options::default())?;
-    let commits = all.skip((page - 1) * ROWS).take(ROWS + 1);
-    let mut commits = commits.collect::<Result<Vec<_>, _>>()?;
+    let mut all = log::run(store, &[named.id], &log::Options::default())?;
+    skip_ok(&mut all, (page - 1) * ROWS)?;
+    let mut commits = all.take(ROWS + 1).collect::<Result<Vec<_>, _>>()?;
     let has_more = commits.len() > ROWS;
     commits.truncate(ROWS);
     let (links, names) = (ask.links(), names(repository)?);

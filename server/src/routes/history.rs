@@ -32,6 +32,7 @@ use crate::{
     body::watched,
     problem::{Code, Problem},
     repository::{Repository, Revision},
+    skip::skip_ok,
 };
 
 /// Most that one page has.
@@ -121,15 +122,16 @@ pub(super) async fn log(
         let skip = usize::try_from(cursor.skip).unwrap_or(usize::MAX);
         let commits: Vec<(CommitId, _)> = match &asked.path {
             None => {
-                let all = log::run(store, &cursor.commits, &options)?;
-                all.skip(skip).collect::<Result<_, _>>()?
+                let mut all = log::run(store, &cursor.commits, &options)?;
+                skip_ok(&mut all, skip)?;
+                all.collect::<Result<_, _>>()?
             }
             Some(path) => {
                 let how = (&options, Renames::Ignore);
                 let paths = [path.as_bytes()];
-                let all = path_log::run(store, &cursor.commits, &paths, how, observer)?;
-                let all = all.map(|step| step.map(|step| (step.id, step.commit)));
-                all.skip(skip).collect::<Result<_, _>>()?
+                let mut all = path_log::run(store, &cursor.commits, &paths, how, observer)?;
+                skip_ok(&mut all, skip)?;
+                all.map(|step| step.map(|step| (step.id, step.commit))).collect::<Result<_, _>>()?
             }
         };
         let next = (commits.len() as u64 > limit).then(|| cursor.after(limit));
