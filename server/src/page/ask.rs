@@ -9,12 +9,16 @@ use axum::extract::FromRequestParts;
 use http::{header, request::Parts};
 use maud::Markup;
 use percent_encoding::percent_decode;
-use snap_core::{base::id::CommitId, format::commit::Commit, repo::spec::Revisions};
+use snap_core::{
+    base::{id::CommitId, observe::Observer},
+    format::commit::Commit,
+    repo::spec::Revisions,
+};
 
 use super::{Pages, link::Links, login::Viewer};
 use crate::{
     access::{csrf, from_cookie, who::Who},
-    body::blocking,
+    body::watched,
     problem::{Code, Problem},
     repository::Repository,
 };
@@ -32,6 +36,10 @@ pub(super) struct Ask {
     pub(super) who: Who,
     viewer: Option<Viewer>,
 }
+
+/// Makes a page of a repository for whoever asks; the observer tells when nobody
+/// waits for it any more.
+pub(super) type View = fn(&Ask, &Arc<Repository>, &dyn Observer) -> Result<Markup, Problem>;
 
 /// A commit that an address names.
 #[derive(Clone, Debug)]
@@ -129,19 +137,17 @@ impl Ask {
         page.unwrap_or(1).clamp(1, MOST_PAGES)
     }
 
-    /// Makes the page of a repository, in a thread.
-    pub(super) async fn show(
-        self,
-        view: fn(&Self, &Arc<Repository>) -> Result<Markup, Problem>,
-    ) -> Result<Markup, Problem> {
+    /// Makes the page of a repository, in a thread; that ends when nobody waits
+    /// for the page any more.
+    pub(super) async fn show(self, view: View) -> Result<Markup, Problem> {
         if self.path().len() > PATH_BYTES {
             return Err(Problem::new(Code::Invalid, "so long a path is not shown"));
         }
-        blocking(move || {
+        watched(move |observer| {
             let repository = self.pages.server().hub().get(&self.repo())?;
             // Others may have committed to the store meanwhile.
             repository.refresh()?;
-            view(&self, &repository)
+            view(&self, &repository, observer)
         })
         .await
     }

@@ -5,13 +5,15 @@ use std::{io, sync::Arc};
 
 use maud::{Markup, html};
 use snap_core::{
-    base::{id::CommitId, observe::Silent},
-    ops::diff::{self, Change, DiffError, Limit, New, Outcome, Reader, Status, What},
+    base::{id::CommitId, observe::Observer},
+    ops::cat::CatError,
+    ops::diff::{self, Change, Content, DiffError, Limit, New, Outcome, Reader, Status, What},
     repo::path::components,
 };
 
 use super::{
     ask::{Ask, Named},
+    deadline::Deadline,
     hunks::{self, Room, View},
     link::Links,
     number::{Size, count},
@@ -36,14 +38,29 @@ const CONTENT_BYTES: u64 = 1 << 20;
 /// Contents that are read for a page.
 const PAGE_BYTES: u64 = 16 << 20;
 
+/// In place of what there was no time for.
+const LATE: &str = "Comparing further took too long. snap diff does it without a limit.";
+
 /// What was compared.
 struct Compared {
     changes: Vec<Change>,
-    is_whole: bool,
+    end: End,
     outcome: Outcome,
 }
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+/// Why a list ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    All,
+    More,
+    Late,
+}
+
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    observer: &dyn Observer,
+) -> Result<Markup, Problem> {
     let repo = ask.repo();
     let (from, to) = (ask.param("from"), ask.param("to"));
     let form = form(ask, repository, from.as_deref(), to.as_deref())?;
@@ -58,18 +75,21 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     };
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
     let path = normal(ask.bytes("path").unwrap_or_default());
-    let compared = compare(repository, (&from, &to), &path)?;
+    let deadline = Deadline::usual(observer);
+    let compared = compare(repository, (&from, &to), &path, &deadline)?;
     let body = html! {
         div.head {
             h1 { "What changed" @if !path.is_empty() { " in " (show::name(&path)) } }
             (sums(&compared.outcome))
         }
         (form)
-        @if compared.changes.is_empty() {
+        @if compared.changes.is_empty() && compared.end == End::Late {
+            section.sheet { p.none { (LATE) } }
+        } @else if compared.changes.is_empty() {
             section.sheet { p.none { "Nothing differs." } }
         } @else {
             (list(&ask.links(), (&from, &to), &compared))
-            (contents(ask, repository, (&from, &to), &compared.changes)?)
+            (contents((ask, repository), (&from, &to), &compared.changes, &deadline)?)
         }
     };
     let title = format!("{} → {} · {repo}", shown(&from), shown(&to));
@@ -98,22 +118,22 @@ fn compare(
     repository: &Repository,
     (from, to): (&Named, &Named),
     path: &[u8],
+    deadline: &Deadline<'_>,
 ) -> Result<Compared, Problem> {
     let options = diff::Options {
         limit: Limit::to(if path.is_empty() { Vec::new() } else { vec![path.to_vec()] }),
         jobs: Some(1),
         ..diff::Options::default()
     };
-    let mut compared =
-        Compared { changes: Vec::new(), is_whole: true, outcome: Outcome::default() };
+    let mut compared = Compared { changes: Vec::new(), end: End::All, outcome: Outcome::default() };
     let new = New::Tree(Some(to.commit.tree));
     let trees = (Some(from.commit.tree), &new);
     let store = repository.repo().store();
     let mut path_bytes = 0;
-    let ended = diff::run(store, trees, &options, &Silent, &mut |change| {
+    let ended = diff::run(store, trees, &options, deadline, &mut |change| {
         path_bytes += change.path.len() + change.old_path.as_ref().map_or(0, Vec::len);
         if compared.changes.len() == LISTED || path_bytes > PATHS_BYTES {
-            compared.is_whole = false;
+            compared.end = End::More;
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
         compared.outcome.count(&change);
@@ -122,6 +142,7 @@ fn compare(
     });
     match ended {
         Err(DiffError::Output(_)) => {}
+        Err(DiffError::Interrupted) => compared.end = End::Late,
         ended => {
             ended?;
         }
@@ -181,7 +202,7 @@ fn list(links: &Links, (from, to): (&Named, &Named), compared: &Compared) -> Mar
     let changes = &compared.changes;
     html! {
         section.sheet {
-            div.toolbar { h2 { (count(changes.len() as u64, "change")) @if !compared.is_whole { ", and more" } } }
+            div.toolbar { h2 { (count(changes.len() as u64, "change")) @if compared.end != End::All { ", and more" } } }
             table.changes data-list="" {
                 caption.unseen { "Changes" }
                 thead.unseen {
@@ -191,7 +212,8 @@ fn list(links: &Links, (from, to): (&Named, &Named), compared: &Compared) -> Mar
                     @for (at, change) in changes.iter().enumerate() { (row(links, (from, to), at, change)) }
                 }
             }
-            @if !compared.is_whole { p.none { "Only the first are listed; snap diff lists them all." } }
+            @if compared.end == End::Late { p.none { (LATE) } }
+            @if compared.end == End::More { p.none { "Only the first are listed; snap diff lists them all." } }
         }
     }
 }
@@ -235,10 +257,10 @@ fn has_lines(change: &Change) -> bool {
 }
 
 fn contents(
-    ask: &Ask,
-    repository: &Repository,
+    (ask, repository): (&Ask, &Repository),
     (from, to): (&Named, &Named),
     changes: &[Change],
+    deadline: &Deadline<'_>,
 ) -> Result<Markup, Problem> {
     let store = repository.repo().store();
     let new = New::Tree(Some(to.commit.tree));
@@ -250,11 +272,11 @@ fn contents(
         let is_first = all.is_empty();
         let lines = match bytes > PAGE_BYTES || room.is_full() {
             true => View { html: html! {}, is_whole: false },
-            false => {
-                let old = reader.old(change.old.as_ref(), &Silent)?;
-                let new = reader.new_side(&change.path, change.new.as_ref(), &Silent)?;
-                hunks::view(&old, &new, &mut room)
-            }
+            false => match sides_of(&reader, change, deadline) {
+                Ok((old, new)) => hunks::view(&old, &new, &mut room),
+                Err(CatError::Interrupted) => html! { p.none { (LATE) } }.into(),
+                Err(error) => return Err(error.into()),
+            },
         };
         all.push(html! {
             section.sheet id={ "change-" (at) } {
@@ -272,6 +294,19 @@ fn contents(
         });
     }
     Ok(html! { @for one in &all { (one) } })
+}
+
+fn sides_of(
+    reader: &Reader<'_>,
+    change: &Change,
+    deadline: &Deadline<'_>,
+) -> Result<(Content, Content), CatError> {
+    // A short content is read without a look at the time.
+    if deadline.cancelled() {
+        return Err(CatError::Interrupted);
+    }
+    let old = reader.old(change.old.as_ref(), deadline)?;
+    Ok((old, reader.new_side(&change.path, change.new.as_ref(), deadline)?))
 }
 
 /// The page with one change only.
@@ -304,4 +339,50 @@ fn modes(change: &Change) -> Option<String> {
     let (old, new) = (change.old.as_ref()?, change.new.as_ref()?);
     let is_other = change.differences().mode;
     is_other.then(|| format!("mode {:04o} → {:04o}", old.metadata.mode, new.metadata.mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use snap_core::{
+        base::observe::Silent,
+        disk::Disk,
+        ops::commit::{self, Options, Source},
+        repo::{Config, Repo},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_ends_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, files) = (folder.path().join("store"), folder.path().join("files"));
+        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
+        let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
+        let made = ["one", "two"].map(|text| {
+            fs_err::create_dir_all(&files).unwrap();
+            fs_err::write(files.join("a"), text).unwrap();
+            let source = Source::Folder(files.clone());
+            commit::run(&repo, source, &Options::default(), &Silent).unwrap().id.unwrap()
+        });
+        let repository = Repository::open("default", &store).unwrap();
+        let named = made.map(|id| {
+            let commit = repo.store().commit(&id).unwrap();
+            Named { rev: id.to_string(), id, commit }
+        });
+        let of = |time| {
+            let deadline = Deadline::after(time, &Silent);
+            compare(&repository, (&named[0], &named[1]), b"", &deadline).unwrap()
+        };
+        let compared = of(Duration::from_secs(60));
+        assert_eq!((compared.changes.len(), compared.end), (1, End::All));
+        let late = of(Duration::ZERO);
+        assert_eq!((late.changes.len(), late.end), (0, End::Late));
+        let new = New::Tree(Some(named[1].commit.tree));
+        let reader = Reader::new(repo.store(), &new, CONTENT_BYTES).unwrap();
+        let deadline = Deadline::after(Duration::ZERO, &Silent);
+        let read = sides_of(&reader, &compared.changes[0], &deadline);
+        assert!(matches!(read, Err(CatError::Interrupted)), "{read:?}");
+    }
 }

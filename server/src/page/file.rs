@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use maud::{Markup, html};
 use snap_core::{
-    base::{id::BlobId, observe::Silent},
+    base::{id::BlobId, observe::Observer},
     format::tree::{Entry, Kind},
     ops::cat::{self, CatError},
     store::Store,
@@ -46,13 +46,15 @@ const PICTURES: [&str; 8] = [
 pub(super) fn view(
     ask: &Ask,
     store: &Store,
-    (named, path): (&Named, &[u8]),
-    entry: &Entry,
+    (named, path, entry): (&Named, &[u8], &Entry),
+    observer: &dyn Observer,
 ) -> Result<Markup, Problem> {
     let links = ask.links();
     let raw = links.raw(&named.id, path);
     let look = match &entry.kind {
-        Kind::File { size, id } => look(store, (id, *size), entry.name.as_bytes(), &raw)?,
+        Kind::File { size, id } => {
+            look((store, observer), (id, *size), entry.name.as_bytes(), &raw)?
+        }
         Kind::Symlink { target } => html! {
             p.none { "A symbolic link to " code { (show::name(target)) } }
         },
@@ -111,7 +113,7 @@ fn named_or(name: &[u8], number: u32) -> Markup {
 }
 
 fn look(
-    store: &Store,
+    (store, observer): (&Store, &dyn Observer),
     (id, size): (&BlobId, u64),
     name: &[u8],
     raw: &str,
@@ -128,7 +130,7 @@ fn look(
     if size == 0 {
         return Ok(html! { p.none { "This file is empty." } });
     }
-    let start = start_of(store, id)?;
+    let start = start_of(store, id, observer)?;
     Ok(html! { (shown) (text_or_bytes(&start, size, name)) })
 }
 
@@ -150,9 +152,9 @@ fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
 }
 
 /// The first bytes of a content.
-fn start_of(store: &Store, id: &BlobId) -> Result<Vec<u8>, Problem> {
+fn start_of(store: &Store, id: &BlobId, observer: &dyn Observer) -> Result<Vec<u8>, Problem> {
     let mut start = Start(Vec::new());
-    match cat::run(store, id, &mut start, &Silent) {
+    match cat::run(store, id, &mut start, observer) {
         Err(CatError::Output(_)) => {}
         read => {
             read?;

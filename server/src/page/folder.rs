@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use snap_core::{
     base::{
         id::{CommitId, TreeId},
-        observe::Silent,
+        observe::Observer,
     },
     format::tree::{Entry, Kind},
     ops::list::{self, Depth, ListError},
@@ -40,11 +40,11 @@ struct Part {
 pub(super) fn view(
     ask: &Ask,
     store: &Store,
-    (named, path): (&Named, &[u8]),
-    tree: TreeId,
+    (named, path, tree): (&Named, &[u8], TreeId),
+    observer: &dyn Observer,
 ) -> Result<Markup, Problem> {
     let page = ask.page();
-    let mut part = read(store, tree, (page - 1) * ROWS)?;
+    let mut part = read(store, tree, (page - 1) * ROWS, observer)?;
     if page == 1 && part.is_whole {
         // A short folder is easier to overlook with its folders on top.
         part.entries.sort_by_key(|entry| entry.folder().is_none());
@@ -83,9 +83,14 @@ pub(super) fn downloads(links: &Links, commit: &CommitId, path: &[u8]) -> Markup
     }
 }
 
-fn read(store: &Store, tree: TreeId, skip: usize) -> Result<Part, Problem> {
+fn read(
+    store: &Store,
+    tree: TreeId,
+    skip: usize,
+    observer: &dyn Observer,
+) -> Result<Part, Problem> {
     let (mut entries, mut met, mut is_whole) = (Vec::new(), 0, true);
-    let listed = list::run(store, (tree, b""), Depth::Folder, &Silent, &mut |_, entry| {
+    let listed = list::run(store, (tree, b""), Depth::Folder, observer, &mut |_, entry| {
         met += 1;
         if met > skip + ROWS {
             is_whole = false;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Silent},
     ops::stats::{self, Added, CommitStats, LargeFile, Options, Outcome},
     repo::past::PastError,
 };
@@ -168,5 +168,5 @@ impl Growth {
 
 fn count(repository: &Repository, tips: &[CommitId]) -> Result<Outcome, PastError> {
     let options = Options { commits: COMMITS, files: FILES };
-    stats::run(repository.repo().store(), tips, &options, &Deadline::after(LONGEST))
+    stats::run(repository.repo().store(), tips, &options, &Deadline::after(LONGEST, &Silent))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Observer},
     ops::{
         log,
         path_log::{self, Renames, Step},
@@ -28,10 +28,14 @@ use crate::{problem::Problem, repository::Repository, skip::skip_ok};
 /// Commits on a page.
 const ROWS: usize = 50;
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    observer: &dyn Observer,
+) -> Result<Markup, Problem> {
     let named = ask.named(repository, &ask.rev())?;
     let path = ask.path();
-    let (steps, end) = read(repository, &named, &path, ask.page())?;
+    let (steps, end) = read(repository, (&named, &path), ask.page(), &Deadline::usual(observer))?;
     let (links, repo) = (ask.links(), ask.repo());
     let here = links.history(&named.rev, &path);
     let page = ask.page();
@@ -67,14 +71,13 @@ enum End {
 
 fn read(
     repository: &Repository,
-    named: &Named,
-    path: &[u8],
+    (named, path): (&Named, &[u8]),
     page: usize,
+    deadline: &Deadline<'_>,
 ) -> Result<(Vec<Step>, End), Problem> {
-    let deadline = Deadline::usual();
     let options = (&log::Options::default(), Renames::Follow);
     let store = repository.repo().store();
-    let mut all = path_log::run(store, &[named.id], &[path], options, &deadline)?;
+    let mut all = path_log::run(store, &[named.id], &[path], options, deadline)?;
     let mut steps = Vec::new();
     match skip_ok(&mut all, (page - 1) * ROWS) {
         Err(PastError::Interrupted) => return Ok((steps, End::Late)),

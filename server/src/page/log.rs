@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use maud::{Markup, html};
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Observer},
     format::commit::Commit,
     ops::log,
     repo::ref_name::{RefKind, RefName},
@@ -39,7 +39,11 @@ const CHIPS: usize = 50;
 /// Branches and tags at each commit.
 pub(super) type Names = HashMap<CommitId, Vec<RefName>>;
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    _: &dyn Observer,
+) -> Result<Markup, Problem> {
     let repo = ask.repo();
     let Some(named) = ask.wanted(repository)? else {
         let shell = Shell::of(&repo, Tab::Commits, None, repo.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Observer},
     format::commit::Commit,
     repo::ref_name::{RefKind, RefName},
 };
@@ -26,7 +26,11 @@ const ROWS: usize = 200;
 
 type Row = (RefName, CommitId, Commit);
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    _: &dyn Observer,
+) -> Result<Markup, Problem> {
     let (repo, links) = (ask.repo(), ask.links());
     let refs = repository.refs()?;
     let (all, page) = (refs.len(), ask.page());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Observer},
     format::tree::Kind,
     ops::find::{self, Case, Found, Options},
     repo::past::PastError,
@@ -53,7 +53,11 @@ enum Answer {
     Wrong(String),
 }
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    observer: &dyn Observer,
+) -> Result<Markup, Problem> {
     let repo = ask.repo();
     let Some(query) = ask.param("q") else {
         let body = html! { section.empty { h1 { "Search by name" } (help()) } };
@@ -61,7 +65,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
             Shell::of(&repo, Tab::Other, None, format!("Search · {repo}")).page(ask.viewer(), body)
         );
     };
-    let answer = look(repository, ask.bytes("q").unwrap_or_default())?;
+    let answer = look(repository, ask.bytes("q").unwrap_or_default(), &Deadline::usual(observer))?;
     let links = ask.links();
     let body = html! {
         div.head { h1 { "“" (show::text(query.as_bytes())) "”" } p.quiet { "in all commits of all branches and tags" } }
@@ -78,7 +82,7 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     Ok(Shell { query: Some(&query), ..shell }.page(ask.viewer(), body))
 }
 
-fn look(repository: &Repository, query: &[u8]) -> Result<Answer, Problem> {
+fn look(repository: &Repository, query: &[u8], deadline: &Deadline<'_>) -> Result<Answer, Problem> {
     let mut tips: Vec<CommitId> = repository.refs()?.into_iter().map(|(_, id)| id).collect();
     tips.sort_unstable();
     tips.dedup();
@@ -90,7 +94,7 @@ fn look(repository: &Repository, query: &[u8]) -> Result<Answer, Problem> {
     let options = Options { case: Case::Ignored, ..Options::new(pattern) };
     let (mut found, mut path_bytes) = (Vec::new(), 0);
     let store = repository.repo().store();
-    let ended = find::run(store, &tips, &options, &Deadline::usual(), &mut |one| {
+    let ended = find::run(store, &tips, &options, deadline, &mut |one| {
         path_bytes += one.path.len();
         if found.len() == LISTED || path_bytes > PATHS_BYTES {
             return Err(Stop::Enough);

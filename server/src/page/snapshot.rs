@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, observe::Observer},
     format::tree::Kind,
     repo::path::{Found, resolve_path},
 };
@@ -21,7 +21,11 @@ use super::{
 };
 use crate::{problem::Problem, repository::Repository};
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    observer: &dyn Observer,
+) -> Result<Markup, Problem> {
     let named = ask.named(repository, &ask.rev())?;
     let path = ask.path();
     let store = repository.repo().store();
@@ -29,13 +33,13 @@ pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Pr
     let body = match &found {
         Found::Root(tree) => html! {
             (card(ask, repository, &named)?)
-            (folder::view(ask, store, (&named, &path), *tree)?)
+            (folder::view(ask, store, (&named, &path, *tree), observer)?)
         },
         Found::Entry(entry) => html! {
             (place(ask, &named, &path))
             @match &entry.kind {
-                Kind::Folder { id } => { (folder::view(ask, store, (&named, &path), *id)?) }
-                _ => { (file::view(ask, store, (&named, &path), entry)?) }
+                Kind::Folder { id } => { (folder::view(ask, store, (&named, &path, *id), observer)?) }
+                _ => { (file::view(ask, store, (&named, &path, entry), observer)?) }
             }
         },
     };

@@ -16,11 +16,16 @@ use super::{
 };
 use crate::{problem::Problem, repository::Repository};
 use maud::{Markup, html};
+use snap_core::base::observe::Observer;
 
 /// So long whoever asks waits; then it is counted on without them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) fn view(ask: &Ask, repository: &Arc<Repository>) -> Result<Markup, Problem> {
+pub(super) fn view(
+    ask: &Ask,
+    repository: &Arc<Repository>,
+    _: &dyn Observer,
+) -> Result<Markup, Problem> {
     let repo = ask.repo();
     let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
     let Some(grown) = ask.pages.growth().of(repository, PATIENCE)? else {
