@@ -388,3 +388,17 @@ async fn damage_is_told_on_further_pages_too() {
         refused(serving.get(&path), 500, "damaged").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn growth_that_cannot_be_counted_is_said_to_be() {
+    let place = Place::new();
+    place.change("a", "first");
+    let before = place.repo.store().packs();
+    place.change("a", "second");
+    place.damage(&before[0]);
+    let serving = Serving::of(&place);
+    for _ in 0..2 {
+        let shown = page(&serving, "/r/default/stats").await;
+        assert!(shown.contains("<h1>That could not be counted</h1>"), "{shown}");
+    }
+}

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use snap_core::{
@@ -30,6 +30,12 @@ const FILES: usize = 10;
 
 /// Nobody counts for longer.
 const LONGEST: Duration = Duration::from_secs(600);
+
+/// What failed is tried again after so long, if the refs do not move before.
+const AGAIN: Duration = Duration::from_secs(300);
+
+/// So many repositories are counted at a time; others wait.
+const AT_ONCE: usize = 2;
 
 /// Repositories of which it is kept.
 const KEPT: usize = 64;
@@ -91,13 +97,29 @@ pub(super) fn stored_bytes(added: &Added) -> u64 {
     added.data.stored_bytes() + added.meta.stored_bytes()
 }
 
+/// It could not be counted; the log says why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failed;
+
+/// How a count ended.
+type Counted = Result<Arc<Grown>, Failed>;
+
 /// What is known of one repository.
 #[derive(Debug, Default)]
 struct Known {
-    /// Where its refs stood when it was counted.
-    tips: Option<Vec<CommitId>>,
+    /// Where its refs stood when it was counted, and when that was.
+    counted: Option<(Vec<CommitId>, Instant)>,
     is_counting: bool,
-    grown: Option<Arc<Grown>>,
+    grown: Option<Counted>,
+}
+
+impl Known {
+    /// Whether it has to be counted again.
+    fn is_old(&self, tips: &[CommitId]) -> bool {
+        let Some((counted, when)) = &self.counted else { return true };
+        let is_failed = matches!(self.grown, Some(Err(Failed)));
+        counted != tips || (is_failed && when.elapsed() > AGAIN)
+    }
 }
 
 /// How the stores grew.
@@ -106,13 +128,32 @@ pub(super) struct Growth {
     known: Arc<Mutex<HashMap<String, Known>>>,
 }
 
+/// A count under way. However it ends, that is known then.
+struct Counting {
+    growth: Growth,
+    name: String,
+    tips: Vec<CommitId>,
+    counted: Counted,
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let mut all = self.growth.known();
+        let known = all.entry(std::mem::take(&mut self.name)).or_default();
+        known.is_counting = false;
+        known.grown = Some(self.counted.clone());
+        known.counted = Some((std::mem::take(&mut self.tips), Instant::now()));
+    }
+}
+
 impl Growth {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How a repository grew, if that is known within `patience`; else what was
-    /// known before its refs moved, if anything was.
+    /// known before its refs moved, if anything was. `None` while it is counted,
+    /// or waits for that.
     ///
     /// # Errors
     /// Those of its refs.
@@ -120,53 +161,91 @@ impl Growth {
         &self,
         repository: &Arc<Repository>,
         patience: Duration,
-    ) -> Result<Option<Arc<Grown>>, Problem> {
+    ) -> Result<Option<Counted>, Problem> {
         let mut tips: Vec<CommitId> = repository.refs()?.into_iter().map(|(_, id)| id).collect();
         tips.sort_unstable();
         tips.dedup();
-        if self.begins(repository.name(), &tips) {
+        if let Some(mut counting) = self.begins(repository.name(), &tips) {
             let (done, wait) = mpsc::channel();
-            let (growth, counted) = (self.clone(), Arc::clone(repository));
-            std::thread::spawn(move || {
-                let outcome = count(&counted, &tips);
-                growth.finish(counted.name(), tips, outcome);
+            let counted = Arc::clone(repository);
+            let work = move || {
+                match count(&counted, &tips) {
+                    Ok(outcome) => counting.counted = Ok(Arc::new(Grown::new(outcome))),
+                    Err(error) => {
+                        let (name, error) = (counted.name(), &error as &dyn std::error::Error);
+                        tracing::warn!(name, error, "not counted");
+                    }
+                }
+                drop(counting);
                 // Whoever waited may have gone.
                 let _ = done.send(());
-            });
+            };
+            // Where there is no thread to be had it is not counted.
+            let _ = std::thread::Builder::new().spawn(work);
             // An error says that it takes longer.
             let _ = wait.recv_timeout(patience);
         }
         Ok(self.known().get(repository.name()).and_then(|known| known.grown.clone()))
     }
 
-    /// Whether it has to be counted, and nobody does yet.
-    fn begins(&self, name: &str, tips: &[CommitId]) -> bool {
+    /// Begins to count, if that has to be done, nobody does it yet, and not too
+    /// many others are being counted.
+    fn begins(&self, name: &str, tips: &[CommitId]) -> Option<Counting> {
         let mut all = self.known();
+        let at_once = all.values().filter(|known| known.is_counting).count();
         if all.len() >= KEPT && !all.contains_key(name) {
             all.retain(|_, known| known.is_counting);
         }
         let known = all.entry(name.to_owned()).or_default();
-        let is_new = known.tips.as_deref() != Some(tips) && !known.is_counting;
-        known.is_counting |= is_new;
-        is_new
-    }
-
-    fn finish(&self, name: &str, tips: Vec<CommitId>, outcome: Result<Outcome, PastError>) {
-        let mut all = self.known();
-        let known = all.entry(name.to_owned()).or_default();
-        known.is_counting = false;
-        match outcome {
-            Ok(outcome) => known.grown = Some(Arc::new(Grown::new(outcome))),
-            Err(error) => {
-                tracing::warn!(name, error = &error as &dyn std::error::Error, "not counted");
-            }
+        if known.is_counting || at_once >= AT_ONCE || !known.is_old(tips) {
+            return None;
         }
-        // What failed will fail again until the refs move.
-        known.tips = Some(tips);
+        known.is_counting = true;
+        // What failed is not known any better than what was never counted.
+        known.grown.take_if(|grown| grown.is_err());
+        let (name, tips) = (name.to_owned(), tips.to_vec());
+        Some(Counting { growth: self.clone(), name, tips, counted: Err(Failed) })
     }
 }
 
 fn count(repository: &Repository, tips: &[CommitId]) -> Result<Outcome, PastError> {
     let options = Options { commits: COMMITS, files: FILES };
     stats::run(repository.repo().store(), tips, &options, &Deadline::after(LONGEST, &Silent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_breaks_off_is_known_to_have_failed() {
+        let growth = Growth::default();
+        let counting = growth.begins("a", &[]).unwrap();
+        assert!(growth.begins("a", &[]).is_none(), "nobody counts what is being counted");
+        let broken = std::thread::spawn(move || {
+            let _counting = counting;
+            panic!("in the midst of it");
+        });
+        assert!(broken.join().is_err());
+        let failed = || matches!(growth.known()["a"].grown, Some(Err(Failed)));
+        assert!(failed() && !growth.known()["a"].is_counting);
+        assert!(growth.begins("a", &[]).is_none(), "it would fail again");
+        let moved = [CommitId::of(b"another")];
+        let counting = growth.begins("a", &moved).unwrap();
+        assert!(!failed(), "it is being counted");
+        drop(counting);
+        let before = Instant::now().checked_sub(AGAIN + Duration::from_secs(1)).unwrap();
+        growth.known().get_mut("a").unwrap().counted = Some((moved.to_vec(), before));
+        assert!(growth.begins("a", &moved).is_some(), "what failed may pass");
+    }
+
+    #[test]
+    fn not_too_many_are_counted_at_a_time() {
+        let growth = Growth::default();
+        let first = growth.begins("a", &[]).unwrap();
+        let _second = growth.begins("b", &[]).unwrap();
+        assert!(growth.begins("c", &[]).is_none());
+        drop(first);
+        assert!(growth.begins("c", &[]).is_some());
+    }
 }

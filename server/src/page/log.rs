@@ -57,7 +57,7 @@ pub(super) fn view(
     let has_more = commits.len() > ROWS;
     commits.truncate(ROWS);
     let (links, names) = (ask.links(), names(repository)?);
-    let grown = ask.pages.growth().of(repository, PATIENCE)?;
+    let grown = ask.pages.growth().of(repository, PATIENCE)?.and_then(Result::ok);
     let to = |page| links.log_of(&named.rev, page);
     let paging = paging(
         (page > 1).then(|| to(page - 1)),

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     ask::Ask,
     chart,
-    growth::{Grown, stored_bytes},
+    growth::{Failed, Grown, stored_bytes},
     icon,
     link::Links,
     moment,
@@ -28,17 +28,10 @@ pub(super) fn view(
 ) -> Result<Markup, Problem> {
     let repo = ask.repo();
     let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
-    let Some(grown) = ask.pages.growth().of(repository, PATIENCE)? else {
-        return Ok(shell.page(
-            ask.viewer(),
-            html! {
-                section.empty {
-                    h1 { "Being counted" }
-                    p { "There is much to look through. Come back in a moment." }
-                    a.button href=(ask.links().page("stats")) { "Try again" }
-                }
-            },
-        ));
+    let grown = match ask.pages.growth().of(repository, PATIENCE)? {
+        Some(Ok(grown)) => grown,
+        None => return Ok(shell.page(ask.viewer(), not_yet(&ask.links()))),
+        Some(Err(Failed)) => return Ok(shell.page(ask.viewer(), failed())),
     };
     if grown.commit_count == 0 {
         return Ok(shell.page(ask.viewer(), html! {
@@ -55,6 +48,25 @@ pub(super) fn view(
             (files(&ask.links(), &grown))
         },
     ))
+}
+
+fn not_yet(links: &Links) -> Markup {
+    html! {
+        section.empty {
+            h1 { "Being counted" }
+            p { "There is much to look through. Come back in a moment." }
+            a.button href=(links.page("stats")) { "Try again" }
+        }
+    }
+}
+
+fn failed() -> Markup {
+    html! {
+        section.empty {
+            h1 { "That could not be counted" }
+            p { "Something in the store cannot be read, or there is too much of it. Whoever runs this server can find out with " code { "snap verify" } " and in its log." }
+        }
+    }
 }
 
 fn tiles(grown: &Grown) -> Markup {
