@@ -1,6 +1,10 @@
 //! The page, as a browser without a script gets it.
 
 use reqwest::StatusCode;
+use snap_core::{
+    base::{id::PackId, observe::Silent},
+    ops::commit,
+};
 
 use crate::{
     hostile,
@@ -338,13 +342,11 @@ async fn pages_are_bounded_whatever_was_pushed() {
         let path = place.folder.path().join(format!("files/odd{name:02}"));
         fs_err::write(path, odd.repeat(3)).unwrap();
     }
-    let after = place.commit(snap_core::ops::commit::Options {
-        message: odd.clone(),
-        author: odd.clone(),
-        host: odd.clone(),
-        labels: (0..200).map(|n| (format!("{n}"), odd[..1000].to_owned())).collect(),
-        ..Default::default()
-    });
+    let labels = (0..200).map(|n| (format!("{n}"), odd[..1000].to_owned())).collect();
+    let (message, author, host) = (odd.clone(), odd.clone(), odd);
+    let options = commit::Options { message, author, host, labels, ..Default::default() };
+    let source = commit::Source::Folder(place.folder.path().join("files"));
+    let after = commit::run(&place.repo, source, &options, &Silent).unwrap().id.unwrap();
     let serving = Serving::of(&place);
     for (path, most) in [
         ("/".to_owned(), 50_000),
@@ -364,6 +366,17 @@ async fn pages_are_bounded_whatever_was_pushed() {
     assert_eq!(ask(&serving, &format!("/r/default/c/main/{long}")).await.status, 400);
 }
 
+/// Damages all that a pack holds.
+fn damage(place: &Place, id: &PackId) {
+    let store = place.repo.store();
+    let (outline, path) = (store.outline(id).unwrap(), store.pack_path(id));
+    let mut bytes = fs_err::read(&path).unwrap();
+    let end = bytes.len() - outline.tail.len();
+    bytes[outline.head.len()..end].fill(0);
+    fs_err::remove_file(&path).unwrap();
+    fs_err::write(&path, bytes).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_is_told_on_further_pages_too() {
     let place = Place::new();
@@ -372,7 +385,7 @@ async fn damage_is_told_on_further_pages_too() {
     place.change("a", "second");
     let packs = place.repo.store().packs();
     let last = place.change("a", "third");
-    place.damage(packs.iter().find(|id| !before.contains(id)).unwrap());
+    damage(&place, packs.iter().find(|id| !before.contains(id)).unwrap());
     let serving = Serving::of(&place);
     for path in [
         "/r/default",
@@ -395,7 +408,7 @@ async fn growth_that_cannot_be_counted_is_said_to_be() {
     place.change("a", "first");
     let before = place.repo.store().packs();
     place.change("a", "second");
-    place.damage(&before[0]);
+    damage(&place, &before[0]);
     let serving = Serving::of(&place);
     for _ in 0..2 {
         let shown = page(&serving, "/r/default/stats").await;

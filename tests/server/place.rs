@@ -45,28 +45,13 @@ impl Place {
         let path = self.folder.path().join("files").join(name);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         fs_err::write(path, bytes).unwrap();
-        self.commit(Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() })
-    }
-
-    /// Commits what is in the folder.
-    pub(crate) fn commit(&self, options: Commit) -> CommitId {
         let source = Source::Folder(self.folder.path().join("files"));
+        let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 
     pub(crate) fn pack_bytes(&self, id: &PackId) -> Vec<u8> {
         fs_err::read(self.repo.store().pack_path(id)).unwrap()
-    }
-
-    /// Damages all that a pack holds.
-    pub(crate) fn damage(&self, id: &PackId) {
-        let (outline, path) =
-            (self.repo.store().outline(id).unwrap(), self.repo.store().pack_path(id));
-        let mut bytes = fs_err::read(&path).unwrap();
-        let end = bytes.len() - outline.tail.len();
-        bytes[outline.head.len()..end].fill(0);
-        fs_err::remove_file(&path).unwrap();
-        fs_err::write(&path, bytes).unwrap();
     }
 
     /// A file of the index that tells of these packs, and its name.
