@@ -22,7 +22,7 @@ use crate::{
 const STREAMS: u32 = 256;
 
 /// Longest head of a request, and about as much memory as a connection takes.
-const HEAD_BYTES: usize = 64 << 10;
+const HEAD_BYTES: u32 = 64 << 10;
 
 /// What a server runs in: a thread for each processor, and those that wait for
 /// disks and for slow clients.
@@ -102,11 +102,12 @@ impl Listening {
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(patience)
-            .max_buf_size(HEAD_BYTES);
+            .max_buf_size(HEAD_BYTES as usize);
         builder
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEAD_BYTES)
             .keep_alive_interval(patience)
             .keep_alive_timeout(patience);
         let service = router.into_make_service_with_connect_info::<SocketAddr>();

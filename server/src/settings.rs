@@ -29,6 +29,16 @@
 //! # cert = "/etc/snap/cert.pem"
 //! # key = "/etc/snap/key.pem"
 //!
+//! # [oidc]
+//! # issuer = "https://token.actions.githubusercontent.com"
+//! # audience = "https://snap.example.org"
+//! # name_claim = "sub"
+//! # [[oidc.scopes]]
+//! # claim = "repository"
+//! # value = "team/project"
+//! # scope = "append"
+//! # repositories = ["team/project"]
+//!
 //! [log]
 //! format = "text"
 //! level = "info"
@@ -45,6 +55,7 @@
 //! would limit nothing.
 
 mod log;
+pub(crate) mod oidc;
 mod quota;
 
 use std::{
@@ -58,6 +69,7 @@ use snap_core::base::{io::PathError, limits};
 
 pub use self::{
     log::{Format, Level, Log},
+    oidc::{Mapping, Oidc, OidcError},
     quota::Quota,
 };
 use crate::tls::Tls;
@@ -97,6 +109,9 @@ pub struct Settings {
     /// Certificate and key; without them the server speaks plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// An issuer whose tokens count, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<Oidc>,
     /// What is logged.
     pub log: Log,
     /// How much repositories may hold.
@@ -152,6 +167,7 @@ impl Default for Settings {
             proxies: Vec::new(),
             metrics_without_token: false,
             tls: None,
+            oidc: None,
             log: Log::default(),
             quota: Quota::default(),
             limits: Limits::default(),
@@ -207,6 +223,14 @@ pub enum SettingsError {
         /// What and where.
         why: String,
     },
+    /// What is said of the issuer of tokens cannot be.
+    #[error("{}: {wrong}", path.display())]
+    Oidc {
+        /// Which file.
+        path: PathBuf,
+        /// Which key, and why.
+        wrong: OidcError,
+    },
 }
 
 impl Settings {
@@ -220,10 +244,14 @@ impl Settings {
             return Err(SettingsError::TooLong { path: path.to_owned() });
         }
         let text = fs_err::read_to_string(path).map_err(PathError::when("read", path))?;
-        toml_edit::de::from_str(&text).map_err(|error| SettingsError::Invalid {
-            path: path.to_owned(),
-            why: error.to_string().trim_end().to_owned(),
-        })
+        let read: Self =
+            toml_edit::de::from_str(&text).map_err(|error| SettingsError::Invalid {
+                path: path.to_owned(),
+                why: error.to_string().trim_end().to_owned(),
+            })?;
+        let checked = read.oidc.as_ref().map_or(Ok(()), Oidc::check);
+        checked.map_err(|wrong| SettingsError::Oidc { path: path.to_owned(), wrong })?;
+        Ok(read)
     }
 }
 
@@ -252,6 +280,13 @@ mod tests {
             ("[limits]\nstop = 3", "stop"),
             ("listen = \"here\"", "socket address"),
             ("[limits", "limits"),
+            ("[oidc]\nissuer = \"https://a.example\"", "audience"),
+            ("[oidc]\nissuer = \"https://a.example\"\naudience = \"\"", "`oidc.audience`"),
+            ("[oidc]\nissuer = \"http://a.example\"\naudience = \"a\"", "`oidc.issuer`"),
+            ("[oidc]\nissuer = \"https://a.example\"\naudience = \"a\"", "`oidc.scopes`"),
+            ("[oidc]\naudiences = \"a\"", "audiences"),
+            ("[[oidc.scopes]]\nclaim = \"a\"\nrole = \"b\"", "role"),
+            ("[[oidc.scopes]]\nclaim = \"a\"\nvalue = \"b\"\nscope = \"all\"", "all"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(named) && error.contains("serve.toml"), "{error}");

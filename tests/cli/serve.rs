@@ -158,6 +158,9 @@ fn what_it_cannot_serve_is_told() {
     env.write("serve.toml", "lisen = 1\n");
     let unknown = ["serve.toml", "unknown field `lisen`", "expected"];
     says(&serve(&["stores", "--config", "serve.toml"]), 2, &unknown);
+    env.write("serve.toml", "[oidc]\nissuer = \"http://a.example\"\naudience = \"a\"\n");
+    let plain = ["serve.toml", "`oidc.issuer` must begin with https://", "hint: docs/server.md"];
+    says(&serve(&["stores", "--config", "serve.toml"]), 2, &plain);
 }
 
 /// Makes a token for what is served at `of`.

@@ -41,7 +41,7 @@ async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
 }
 
 /// A cookie that an answer sets: all of it, and its name and value.
-fn cookie(response: &Response, name: &str) -> Option<(String, String)> {
+pub(crate) fn cookie(response: &Response, name: &str) -> Option<(String, String)> {
     let all = response.headers().get_all(SET_COOKIE).into_iter();
     let mut texts = all.map(|value| value.to_str().unwrap().to_owned());
     let text = texts.find(|text| text.starts_with(&format!("{name}=")))?;
@@ -50,13 +50,13 @@ fn cookie(response: &Response, name: &str) -> Option<(String, String)> {
 }
 
 /// What a hidden field of a page says.
-fn hidden(page: &str, name: &str) -> String {
+pub(crate) fn hidden(page: &str, name: &str) -> String {
     let field = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.split_once(&field).unwrap();
     rest.split('"').next().unwrap().to_owned()
 }
 
-async fn send(request: RequestBuilder, fields: &[(&str, &str)]) -> Response {
+pub(crate) async fn send(request: RequestBuilder, fields: &[(&str, &str)]) -> Response {
     let body: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let request = request.header("content-type", "application/x-www-form-urlencoded");
     request.header("accept", "text/html").body(body.join("&")).send().await.unwrap()

@@ -2,7 +2,8 @@
 //!
 //! A file has lines such as `name = …`, `secret = …`, `session = …`, and nobody
 //! but its owner may read it. A command prints the same, or what AWS calls
-//! `credential_process` (JSON), or, as `pass` does, the secret on the first line.
+//! `credential_process` (JSON), or what hands out tokens answers (JSON), or, as
+//! `pass` does, the secret on the first line.
 //! What a value is never stands in a message.
 
 use std::{
@@ -128,7 +129,7 @@ fn of_json(text: &str) -> Option<Secrets> {
     };
     Some(Secrets {
         name: first(&["AccessKeyId", "name", "user"]),
-        secret: first(&["SecretAccessKey", "secret", "password", "token"]),
+        secret: first(&["SecretAccessKey", "secret", "password", "token", "id_token", "value"]),
         session: first(&["SessionToken", "session"]),
     })
 }
@@ -177,6 +178,10 @@ mod tests {
             "SessionToken": "t", "Expiration": "2026-11-21T08:00:00Z"}"#;
         assert_eq!(parts(json), Some([some("ada"), some("x"), some("t")]));
         assert_eq!(parts("only\n"), Some([None, some("only"), None]));
+        let jwt = format!("eyJhbGciOiJSUzI1NiJ9.{}.c2ln-_", "eyJhIjoxfQ".repeat(1_000));
+        assert_eq!(parts(&format!("{jwt}\n")), Some([None, some(&jwt), None]));
+        let answer = format!(r#"{{"count": 1, "value": "{jwt}"}}"#);
+        assert_eq!(parts(&answer), Some([None, some(&jwt), None]));
         for none in ["", "\n", "name = ada\n", "secret =\n", "{}", "{ not json"] {
             assert_eq!(parts(none), None, "{none}");
         }

@@ -60,6 +60,9 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         ServeError::Tls(TlsError::Invalid { .. } | TlsError::Pair { .. }) => {
             "they are PEM: `-----BEGIN CERTIFICATE-----`, and the private key that it was made for"
         }
+        ServeError::Settings(SettingsError::Oidc { .. }) => {
+            "docs/server.md shows what `[oidc]` says, with an example"
+        }
         ServeError::Expires { .. } => "a date is such as 2027-01-31 or 2027-01-31T10:00",
         ServeError::Tokens(TokensError::Taken { .. }) => {
             "`snap serve token revoke NAME` first, or take another name"

@@ -18,6 +18,7 @@ use super::{
     browser::foreign,
     from_cookie, from_header,
     need::{Need, need},
+    stranger,
     who::{Right, Who},
 };
 use crate::{
@@ -81,10 +82,9 @@ pub async fn guard(
 
 /// Why somebody may not do what needs that, if they may not.
 fn refused(needs: &Need<'_>, who: &Who) -> Option<Problem> {
-    let nobody = || Problem::new(Code::Unauthorized, "this needs a token");
     match needs {
         Need::Nothing | Need::Page => None,
-        _ if !who.is_known() => Some(nobody()),
+        _ if !who.is_known() => Some(stranger(who)),
         Need::Somebody => None,
         Need::ReadAll if who.may_everywhere(Right::Read) => None,
         Need::ReadAll => Some(Problem::new(Code::Forbidden, "this token is not for everything")),

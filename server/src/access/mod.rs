@@ -4,19 +4,21 @@
 //! |---|---|
 //! | [`who`] | rights, and who has which of them where |
 //! | [`tokens`] | the file of tokens: made, listed, revoked; only hashes are kept |
+//! | `oidc` | tokens that an issuer elsewhere signs |
 //! | [`need`] | what a request needs |
 //! | [`patience`] | those who guess wait |
 //! | [`pace`] | how much at a time |
 //! | [`guard`] | what lets a request pass, or not |
 //! | `browser` | what any web page can make a browser ask |
 //!
-//! A server without a file of tokens is open to whoever reaches it, and listens
-//! on its own machine only. One that has had tokens never becomes open again
-//! while it runs, whatever becomes of the file.
+//! A server without a file of tokens and without an issuer is open to whoever
+//! reaches it, and listens on its own machine only. One that has had tokens never
+//! becomes open again while it runs, whatever becomes of the file.
 
 mod browser;
 pub mod guard;
 pub mod need;
+mod oidc;
 pub mod pace;
 pub mod patience;
 pub mod tokens;
@@ -36,12 +38,17 @@ use http::{HeaderMap, header};
 use snap_core::base::time::Time;
 
 use self::{
+    oidc::{Away, Issuer},
     pace::Pace,
     patience::Patience,
     tokens::{Tokens, TokensError},
     who::Who,
 };
-use crate::{problem::Problem, settings::Settings};
+use crate::{
+    hub::is_name as is_repository,
+    problem::{Code, Problem},
+    settings::Settings,
+};
 
 /// Cookie that holds a token, for people with a browser.
 pub const COOKIE: &str = "snap_token";
@@ -55,6 +62,7 @@ pub struct Access {
     file: Option<PathBuf>,
     proxies: Vec<IpAddr>,
     known: Mutex<Known>,
+    issuer: Option<Issuer>,
     patience: Patience,
     pace: Pace,
     is_watched_openly: bool,
@@ -87,12 +95,13 @@ impl Access {
     pub fn new(home: Option<&Path>, settings: &Settings) -> Self {
         let file = file_of(home, settings);
         // A file that was named counts even before it is there.
-        let is_guarded = settings.tokens.is_some();
+        let is_guarded = settings.tokens.is_some() || settings.oidc.is_some();
         let (tokens, looked) = (Arc::default(), Instant::now());
         let access = Self {
             file,
             proxies: settings.proxies.clone(),
             known: Mutex::new(Known { tokens, is_guarded, stamp: None, looked }),
+            issuer: settings.oidc.clone().map(Issuer::new),
             patience: Patience::default(),
             pace: Pace::new(&settings.limits),
             is_watched_openly: settings.metrics_without_token,
@@ -114,16 +123,30 @@ impl Access {
     /// # Errors
     /// [`Code::Unauthorized`](crate::problem::Code::Unauthorized), or
     /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when there were too many
-    /// wrong ones.
+    /// wrong ones, or [`Code::Unavailable`](crate::problem::Code::Unavailable) when
+    /// the issuer of this one cannot be asked.
     pub async fn identify(&self, secret: &str, address: IpAddr) -> Result<Who, Problem> {
         let (tokens, is_guarded) = self.current();
         if !is_guarded {
             return Ok(Who::anybody());
         }
-        if let Some(token) = tokens.find(secret, Time::now().secs) {
-            return Ok(token.who());
+        let issuer = self.issuer.as_ref().filter(|_| oidc::is_jwt(secret));
+        let found = match issuer {
+            Some(issuer) => issuer.who(secret).await.map_err(away)?,
+            None => tokens.find(secret, Time::now().secs).map(tokens::Token::who),
+        };
+        match found {
+            Some(who) => Ok(who),
+            None => Err(self.patience.failed(address).await),
         }
-        Err(self.patience.failed(address).await)
+    }
+
+    /// For how many seconds more a token that was [identified](Self::identify)
+    /// holds, if it says so itself.
+    pub fn lasts_secs(&self, secret: &str) -> Option<i64> {
+        let is_ours = self.issuer.is_some() && oidc::is_jwt(secret);
+        let expires = is_ours.then(|| oidc::expires(secret)).flatten()?;
+        Some(expires.saturating_sub(Time::now().secs).max(0))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -169,15 +192,37 @@ impl Access {
     }
 }
 
+fn away(Away { retry_secs }: Away) -> Problem {
+    let why = "the issuer of this token cannot be asked now";
+    Problem { retry_after_secs: Some(retry_secs), ..Problem::new(Code::Unavailable, why) }
+}
+
+/// Why somebody without any right is refused.
+pub fn stranger(who: &Who) -> Problem {
+    match who.name() {
+        None => Problem::new(Code::Unauthorized, "this needs a token"),
+        Some(_) => {
+            let why = "this token holds, but nothing that it says gives a right here";
+            Problem::new(Code::Forbidden, why)
+        }
+    }
+}
+
 /// Checks that the tokens of what is served can be read, and tells whether
-/// there are any.
+/// there are any, or an issuer of them.
 ///
 /// # Errors
-/// [`TokensError`].
+/// [`TokensError`], also where a mapping names what no repository can be called.
 pub fn check(home: Option<&Path>, settings: &Settings) -> Result<bool, TokensError> {
+    let mappings = settings.oidc.iter().flat_map(|oidc| &oidc.scopes);
+    let mut named = mappings.flat_map(|mapping| mapping.repositories.iter().flatten());
+    if let Some(name) = named.find(|name| !is_repository(name)) {
+        return Err(TokensError::Repository { name: name.clone() });
+    }
+    let is_named = settings.tokens.is_some() || settings.oidc.is_some();
     match file_of(home, settings) {
-        Some(file) => Ok(Tokens::read(&file)?.is_some() || settings.tokens.is_some()),
-        None => Ok(false),
+        Some(file) => Ok(Tokens::read(&file)?.is_some() || is_named),
+        None => Ok(is_named),
     }
 }
 

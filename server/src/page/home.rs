@@ -13,9 +13,9 @@ use super::{
     show,
 };
 use crate::{
-    access::who::Right,
+    access::{stranger, who::Right},
     body::blocking,
-    problem::{Code, Problem},
+    problem::Problem,
     repository::Repository,
 };
 
@@ -36,7 +36,7 @@ struct Told {
 
 pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
     if !ask.who.is_known() {
-        return Err(Problem::new(Code::Unauthorized, "this needs a token"));
+        return Err(stranger(&ask.who));
     }
     blocking(move || {
         let hub = ask.pages.server().hub();

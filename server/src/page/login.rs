@@ -25,7 +25,11 @@ use crate::{
 const FORM: &str = "snap_form";
 
 /// Longest form.
-const FORM_BYTES: u64 = 16 << 10;
+const FORM_BYTES: u64 = 32 << 10;
+
+/// Longest token that is kept: browsers drop a cookie of more than 4096 bytes
+/// and say nothing.
+const TOKEN_BYTES: usize = 3900;
 
 /// Whoever is logged in.
 #[derive(Clone, Debug)]
@@ -75,15 +79,20 @@ pub(super) async fn enter(
         return Ok(form(&parts.headers, &to, Some(why)));
     }
     let address = access.address(&parts.headers, &parts.extensions);
+    let not_so = |why| Ok(form(&parts.headers, &to, Some(why)));
     match access.identify(&token, address).await {
+        Ok(who) if !who.is_known() => not_so("That token holds, but gives no right here."),
+        Ok(_) if token.len() > TOKEN_BYTES => not_so("That token is too long for a browser."),
         Ok(_) if is_plain(&token) => {
             let mut response = go(&to);
             let is_secret = access.is_secret(&parts.headers, &parts.extensions);
-            set(&mut response, &token, if is_secret { "; Secure" } else { "" });
+            let secure = if is_secret { "; Secure" } else { "" };
+            let lasts = access.lasts_secs(&token).map(|secs| format!("; Max-Age={secs}"));
+            set(&mut response, &token, &format!("{secure}{}", lasts.unwrap_or_default()));
             Ok(response)
         }
         Err(problem) if problem.code != Code::Unauthorized => Err(problem),
-        _ => Ok(form(&parts.headers, &to, Some("No token is like that."))),
+        _ => not_so("No token is like that."),
     }
 }
 

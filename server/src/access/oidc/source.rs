@@ -1,0 +1,127 @@
+//! Where an issuer publishes its keys, and how it is asked: within a time, up to
+//! a length, and without following it elsewhere.
+
+use std::time::Duration;
+
+use reqwest::{Client, StatusCode, Url, redirect::Policy};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::published::Published;
+use crate::settings::oidc::{is_here, is_safe};
+
+/// How long it may take to tell its keys.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest answer that is read.
+const REPLY_BYTES: usize = 256 << 10;
+
+/// As much of an answer as stands in the log.
+const SHOWN_CHARS: usize = 200;
+
+/// Where an issuer publishes its keys.
+#[derive(Debug)]
+pub(super) struct Source {
+    issuer: String,
+    client: Option<Client>,
+}
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("there is no TLS")]
+    NoClient,
+    #[error("it did not answer within {} s", PATIENCE.as_secs())]
+    TooSlow,
+    #[error("it cannot be asked")]
+    Http(#[source] reqwest::Error),
+    #[error("{url} is no location")]
+    Url { url: String },
+    #[error("{url} answers {status}")]
+    Status { url: Url, status: StatusCode },
+    #[error("{url} answers more than {REPLY_BYTES} B")]
+    TooLong { url: Url },
+    #[error("{url} answers what makes no sense")]
+    Json { url: Url, source: serde_json::Error },
+    #[error("it calls itself {said:?}")]
+    OtherIssuer { said: String },
+    #[error("its keys are at {url}, where others can change them")]
+    NotSafe { url: Url },
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<Value>,
+}
+
+impl Source {
+    pub(super) fn new(issuer: &str) -> Self {
+        // Refused when there is one already, which is just as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // What it says is trusted because of where it says it.
+        let mut builder = Client::builder().redirect(Policy::none()).timeout(PATIENCE);
+        if Url::parse(issuer).is_ok_and(|url| is_here(&url)) {
+            builder = builder.no_proxy();
+        }
+        let client = builder.build();
+        if let Err(error) = &client {
+            tracing::error!(error = error as &dyn std::error::Error, "no issuer can be asked");
+        }
+        Self { issuer: issuer.to_owned(), client: client.ok() }
+    }
+
+    /// What it publishes now.
+    pub(super) async fn fetch(&self) -> Result<Published, SourceError> {
+        let fetched = tokio::time::timeout(PATIENCE, self.fetch_slowly()).await;
+        fetched.unwrap_or(Err(SourceError::TooSlow))
+    }
+
+    async fn fetch_slowly(&self) -> Result<Published, SourceError> {
+        let issuer = self.issuer.trim_end_matches('/');
+        let about = parse(&format!("{issuer}/.well-known/openid-configuration"))?;
+        let is_open = is_here(&about);
+        let found: Discovery = self.get(about).await?;
+        if found.issuer != self.issuer {
+            return Err(SourceError::OtherIssuer { said: short(&found.issuer) });
+        }
+        let keys = parse(&found.jwks_uri)?;
+        // Nobody on the way may put in keys of their own.
+        if !is_safe(&keys) || (is_here(&keys) && !is_open) {
+            return Err(SourceError::NotSafe { url: keys });
+        }
+        let set: KeySet = self.get(keys).await?;
+        Ok(Published::new(set.keys))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, url: Url) -> Result<T, SourceError> {
+        let client = self.client.as_ref().ok_or(SourceError::NoClient)?;
+        let mut response = client.get(url.clone()).send().await.map_err(SourceError::Http)?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(SourceError::Status { url, status });
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(SourceError::Http)? {
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > REPLY_BYTES {
+                return Err(SourceError::TooLong { url });
+            }
+        }
+        serde_json::from_slice(&bytes).map_err(|source| SourceError::Json { url, source })
+    }
+}
+
+fn parse(url: &str) -> Result<Url, SourceError> {
+    let parsed = Url::parse(url).ok().filter(|_| url.len() <= SHOWN_CHARS * 10);
+    parsed.ok_or_else(|| SourceError::Url { url: short(url) })
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS).collect()
+}

@@ -1,0 +1,438 @@
+//! Tokens of an OpenID Connect issuer: those that hold, those that do not, and
+//! an issuer that is away or lies.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use reqwest::{RequestBuilder, Response};
+use serde_json::{Value, json};
+use snap_server::{
+    access::who::Right,
+    settings::{Log, Mapping, Oidc, Settings},
+};
+
+use crate::{
+    issuer::{ABOUT, Issuer, Mode, Signer, base64, claims, message},
+    login::{cookie, hidden, send},
+    place::{Place, Serving, refused},
+    tokens::{status, token},
+};
+
+/// What the settings of these tests say about an issuer.
+pub(crate) fn settings(issuer: &str) -> Settings {
+    let mapping = |claim: &str, value: &str, scope, repository: Option<&str>| Mapping {
+        claim: claim.into(),
+        value: value.into(),
+        scope,
+        repositories: repository.map(|name| vec![name.into()]),
+    };
+    let scopes = vec![
+        mapping("repository", "team/project", Right::Append, Some("default")),
+        mapping("groups", "ops", Right::Write, None),
+        mapping("repository", "team/other", Right::Read, Some("other")),
+    ];
+    let (issuer, audience) = (issuer.to_owned(), "snap".to_owned());
+    let oidc = Oidc { issuer, audience, name_claim: "sub".into(), scopes };
+    // Each request may say where it is from, so that those refused do not wait
+    // for each other.
+    let proxies = vec!["127.0.0.1".parse().unwrap()];
+    Settings { oidc: Some(oidc), proxies, ..Settings::default() }
+}
+
+/// The same request with a token, from an address of its own.
+fn with(request: RequestBuilder, token: &str) -> RequestBuilder {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let address = format!("198.18.{}.{}", next / 256 % 256, next % 256);
+    request.header("x-forwarded-for", address).bearer_auth(token)
+}
+
+async fn read(serving: &Serving, token: &str) -> u16 {
+    status(with(serving.get("refs"), token)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
+    let (here, there) = (Place::new(), Place::new());
+    let (first, second) = (here.change("a", "first"), here.change("a", "second"));
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    let issuer = Issuer::start(&[&signer]);
+    let serving = Serving::start(&there, settings(issuer.base()));
+    assert_eq!(issuer.asked(), 0, "nobody needed its keys yet");
+    assert_eq!(status(serving.get("refs")).await, 401);
+    let append = signer.sign(&issuer.claims(json!({})));
+    let write = json!({"repository": null, "groups": ["dev", "ops"], "aud": ["else", "snap"]});
+    let write = signer.sign(&issuer.claims(write));
+    let packs = here.repo.store().packs();
+    for id in &packs {
+        let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id));
+        assert_eq!(status(with(sent, &append)).await, 201);
+    }
+    let (name, outlines) = here.outlines(&packs);
+    let publish = serving.put(&format!("index/{name}"), outlines);
+    assert_eq!(status(with(publish, &append)).await, 201);
+    let body = |commit| format!("{{\"commit\": \"{commit}\"}}");
+    let new = serving.put("refs/heads/main", body(first)).header("if-none-match", "*");
+    assert_eq!(status(with(new, &append)).await, 201);
+    let moved = || {
+        let tag = format!("\"{first}\"");
+        serving.put("refs/heads/main", body(second)).header("if-match", tag)
+    };
+    refused(with(moved(), &append), 403, "forbidden").await;
+    assert_eq!(status(with(moved(), &write)).await, 200);
+    let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();
+    assert!(log.contains("oidc:ci"), "{log}");
+    // What is for another repository is not for this one, what is for none is told so.
+    let other = signer.sign(&issuer.claims(json!({"repository": "team/other"})));
+    refused(with(serving.get("refs"), &other), 404, "no-repository").await;
+    let none = signer.sign(&issuer.claims(json!({"repository": "team/none"})));
+    for path in ["refs", "packs", "nothing"] {
+        let problem = refused(with(serving.get(path), &none), 403, "forbidden").await;
+        assert!(problem["detail"].as_str().unwrap().contains("this token holds"), "{problem}");
+    }
+    for _ in 0..50 {
+        assert_eq!(read(&serving, &append).await, 200);
+    }
+    assert_eq!(issuer.asked(), 1, "its keys are kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_key_is_known() {
+    let place = Place::new();
+    for algorithm in [
+        Algorithm::RS256,
+        Algorithm::RS384,
+        Algorithm::RS512,
+        Algorithm::PS256,
+        Algorithm::PS384,
+        Algorithm::PS512,
+        Algorithm::ES256,
+        Algorithm::ES384,
+        Algorithm::EdDSA,
+    ] {
+        let signer = Signer::new(algorithm, "k1");
+        let issuer = Issuer::start(&[&signer]);
+        let serving = Serving::start(&place, settings(issuer.base()));
+        let good = signer.sign(&issuer.claims(json!({})));
+        assert_eq!(read(&serving, &good).await, 200, "{algorithm:?}");
+        let (message, signature) = good.rsplit_once('.').unwrap();
+        let turned: String = signature.chars().rev().collect();
+        assert_eq!(read(&serving, &format!("{message}.{turned}")).await, 401, "{algorithm:?}");
+    }
+    // A key that does not say what it is for is for what is usual.
+    let mut signer = Signer::new(Algorithm::RS256, "k1");
+    signer.jwk.as_object_mut().unwrap().remove("alg");
+    let issuer = Issuer::start(&[&signer]);
+    let serving = Serving::start(&place, settings(issuer.base()));
+    let good = signer.sign(&issuer.claims(json!({})));
+    assert_eq!(read(&serving, &good).await, 200);
+    signer.algorithm = Algorithm::PS256;
+    assert_eq!(read(&serving, &signer.sign(&issuer.claims(json!({})))).await, 401);
+}
+
+/// Tokens with claims that do not hold.
+fn wrong_claims(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, String)> {
+    let now = snap_core::base::time::Time::now().secs;
+    let base = issuer.base();
+    let all = [
+        ("another issuer", json!({"iss": "https://evil.example"})),
+        ("nearly the issuer", json!({"iss": format!("{base}/")})),
+        ("several issuers", json!({"iss": [base, "https://evil.example"]})),
+        ("no issuer", json!({"iss": null})),
+        ("another audience", json!({"aud": "else"})),
+        ("other audiences", json!({"aud": ["else", "snap2"]})),
+        ("no audience", json!({"aud": null})),
+        ("an odd audience", json!({"aud": {"snap": "snap"}})),
+        ("expired", json!({"exp": now - 120})),
+        ("expired long ago", json!({"exp": 0})),
+        ("no end", json!({"exp": null})),
+        ("an end in words", json!({"exp": format!("{}", now + 600)})),
+        ("an end before time", json!({"exp": -5})),
+        ("an end that is none", json!({"exp": 1e300})),
+        ("not yet", json!({"nbf": now + 120})),
+        ("a beginning in words", json!({"nbf": "now"})),
+    ];
+    let sign = |(what, changed)| (what, signer.sign(&issuer.claims(changed)));
+    all.into_iter().map(sign).collect()
+}
+
+/// Tokens with good claims that are not signed as they must be.
+fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, String)> {
+    let claims = issuer.claims(json!({}));
+    let good = signer.sign(&claims);
+    let (_, signature) = good.rsplit_once('.').unwrap();
+    let admin = issuer.claims(json!({"groups": "ops"}));
+    let header = |changed: Value| {
+        let mut header = signer.header();
+        let all = header.as_object_mut().unwrap();
+        all.extend(changed.as_object().unwrap().clone());
+        all.retain(|_, value| !value.is_null());
+        header
+    };
+    let none = |alg: &str| message(&header(json!({"alg": alg})), &claims);
+    // What is public must not do as a secret.
+    let secret = |algorithm: Algorithm, secret: &[u8]| {
+        let key = EncodingKey::from_secret(secret);
+        let message = message(&header(json!({"alg": algorithm})), &claims);
+        let signature = crypto::sign(message.as_bytes(), &key, algorithm).unwrap();
+        format!("{message}.{signature}")
+    };
+    let other = Signer::new(Algorithm::ES256, "k1");
+    let brought = header(json!({"jwk": other.jwk, "jku": "http://127.0.0.1:1/keys"}));
+    vec![
+        ("other claims", format!("{}.{signature}", message(&signer.header(), &admin))),
+        ("another key of that name", other.sign(&claims)),
+        ("a key that it brings", other.sign_as(&brought, &claims)),
+        ("no algorithm", format!("{}.", none("none"))),
+        ("no algorithm, signed", format!("{}.{signature}", none("None"))),
+        ("no signature", format!("{}.", message(&signer.header(), &claims))),
+        ("a public key as secret", secret(Algorithm::HS256, signer.jwk.to_string().as_bytes())),
+        (
+            "its digits as secret",
+            secret(Algorithm::HS512, signer.jwk["x"].as_str().unwrap().as_bytes()),
+        ),
+        ("its PEM as secret", secret(Algorithm::HS384, signer.pem.as_bytes())),
+        ("another algorithm", signer.sign_as(&header(json!({"alg": "ES384"})), &claims)),
+        (
+            "what must be understood",
+            signer.sign_as(&header(json!({"crit": ["x"], "x": 1})), &claims),
+        ),
+        ("no name of a key", signer.sign_as(&header(json!({"kid": null})), &claims)),
+        ("no JSON", format!("{}.{}.{signature}", base64(b"{"), base64(b"{"))),
+        ("no object", format!("{}.{}.{signature}", base64(b"[]"), base64(b"7"))),
+        ("no text", "...".to_owned()),
+        ("two parts", good.rsplit_once('.').unwrap().0.to_owned()),
+        ("four parts", format!("{good}.x")),
+        ("too long", signer.sign(&issuer.claims(json!({"x": "x".repeat(16 << 10)})))),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_hold_is_refused() {
+    let place = Place::new();
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    // There are two, so that a token must say which.
+    let issuer = Issuer::start(&[&signer, &Signer::new(Algorithm::ES256, "k2")]);
+    let serving = Serving::start(&place, settings(issuer.base()));
+    let good = signer.sign(&issuer.claims(json!({})));
+    assert_eq!(read(&serving, &good).await, 200);
+    let mut wrong = wrong_claims(&issuer, &signer);
+    wrong.extend(wrong_signatures(&issuer, &signer));
+    for (what, token) in wrong {
+        let since = Instant::now();
+        let answer = with(serving.get("refs"), &token).send().await.unwrap();
+        assert_eq!(answer.status(), 401, "{what}");
+        assert!(since.elapsed() >= Duration::from_millis(90), "{what} waits as a guess does");
+    }
+    assert_eq!(read(&serving, &good).await, 200);
+    assert_eq!(issuer.asked(), 1, "none of that was a reason to ask");
+    // Clocks may be a little apart.
+    let now = snap_core::base::time::Time::now().secs;
+    let early = signer.sign(&issuer.claims(json!({"nbf": now + 20, "exp": now - 20})));
+    assert_eq!(read(&serving, &early).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
+    let place = Place::new();
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    let issuer = Issuer::start(&[&signer]);
+    let serving = Serving::start(&place, settings(issuer.base()));
+    let fresh = |number: u32| signer.sign(&issuer.claims(json!({"jti": number})));
+    assert_eq!(read(&serving, &fresh(0)).await, 200);
+    for number in 0..30 {
+        let mut header = signer.header();
+        header["kid"] = format!("made-up-{number}").into();
+        let wrong = signer.sign_as(&header, &issuer.claims(json!({})));
+        assert_eq!(read(&serving, &wrong).await, 401);
+        let since = Instant::now();
+        assert_eq!(read(&serving, &fresh(number)).await, 200);
+        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    }
+    assert!((2..=5).contains(&issuer.asked()), "{}", issuer.asked());
+    // As many at once as like.
+    let wrong = |number: u32| {
+        let mut header = signer.header();
+        header["kid"] = format!("also-{number}").into();
+        let token = signer.sign_as(&header, &issuer.claims(json!({"jti": number})));
+        with(serving.get("refs"), &token).send()
+    };
+    let all = futures::future::join_all((0..100).map(wrong)).await;
+    assert!(all.iter().all(|answer| answer.as_ref().unwrap().status() == 401));
+    assert!(issuer.asked() <= 6, "{}", issuer.asked());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_is_known_at_once_and_an_old_one_not_any_more() {
+    let place = Place::new();
+    let [old, new] = ["k1", "k2"].map(|id| Signer::new(Algorithm::ES256, id));
+    let issuer = Issuer::start(&[&old]);
+    let serving = Serving::start(&place, settings(issuer.base()));
+    let before = old.sign(&issuer.claims(json!({})));
+    assert_eq!(read(&serving, &before).await, 200);
+    issuer.publish(&[&old, &new]);
+    let after = new.sign(&issuer.claims(json!({})));
+    assert_eq!(read(&serving, &after).await, 200);
+    assert_eq!(read(&serving, &before).await, 200);
+    assert_eq!(issuer.asked(), 2);
+    let third = Signer::new(Algorithm::EdDSA, "k3");
+    issuer.publish(&[&third]);
+    assert_eq!(read(&serving, &third.sign(&issuer.claims(json!({})))).await, 200);
+    assert_eq!(issuer.asked(), 3);
+    // Though it was found good before.
+    assert_eq!(read(&serving, &after).await, 401);
+}
+
+/// A refusal because the issuer is away.
+async fn is_away(answer: Response) -> bool {
+    let wait = answer.headers().get("retry-after").cloned();
+    let wait: Option<u64> = wait.and_then(|value| value.to_str().ok()?.parse().ok());
+    answer.status() == 503 && wait.is_some_and(|secs| (1..=60).contains(&secs))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_to_wait() {
+    let place = Place::new();
+    let secret = token(&place, "ada", Right::Read, None);
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let base = format!("http://{free}");
+    let serving = Serving::start(&place, settings(&base));
+    let good = signer.sign(&claims(&base, json!({})));
+    let since = Instant::now();
+    // From one address: that it is away is nobody's guess.
+    for _ in 0..20 {
+        let answer = serving.get("refs").bearer_auth(&good).send().await.unwrap();
+        assert!(is_away(answer).await);
+        assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+    }
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    let problem = refused(with(serving.get("refs"), &good), 503, "unavailable").await;
+    assert!(problem["detail"].as_str().unwrap().contains("issuer"), "{problem}");
+    let issuer = Issuer::at(&free.to_string(), &[&signer]);
+    let since = Instant::now();
+    while read(&serving, &good).await != 200 {
+        assert!(since.elapsed() < Duration::from_secs(40), "it never was asked again");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(issuer.asked(), 1);
+    // Keys go on to count when it is away again.
+    drop(issuer);
+    for number in 0..5 {
+        let fresh = signer.sign(&claims(&base, json!({"jti": number})));
+        assert_eq!(read(&serving, &fresh).await, 200);
+    }
+    assert_eq!(read(&serving, &good.replace('.', "A.")).await, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_lies_or_stalls_is_as_good_as_away() {
+    let place = Place::new();
+    let secret = token(&place, "ada", Right::Read, None);
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    let says = |issuer: &str, keys: &str| Mode::Says(json!({"issuer": issuer, "jwks_uri": keys}));
+    let modes: Vec<Box<dyn Fn(&str) -> Mode>> = vec![
+        Box::new(|_| Mode::Fails),
+        Box::new(|_| Mode::Endless(ABOUT)),
+        Box::new(|_| Mode::Endless("/keys")),
+        Box::new(|_| Mode::Garbled(ABOUT)),
+        Box::new(|_| Mode::Garbled("/keys")),
+        Box::new(|_| Mode::Moved(ABOUT)),
+        Box::new(|_| Mode::Moved("/keys")),
+        Box::new(|_| Mode::Stalls(ABOUT)),
+        Box::new(|_| Mode::Stalls("/keys")),
+        Box::new(|base| says("https://evil.example", &format!("{base}/keys"))),
+        Box::new(|base| says(&format!("{base}/"), &format!("{base}/keys"))),
+        Box::new(|base| says(base, "http://192.0.2.1/keys")),
+        Box::new(|base| says(base, "file:///etc/passwd")),
+        Box::new(|base| says(base, "/keys")),
+        Box::new(|_| Mode::Says(json!([]))),
+    ];
+    let tries = modes.iter().map(async |mode| {
+        let issuer = Issuer::start(&[&signer]);
+        let mode = mode(issuer.base());
+        issuer.behave(mode.clone());
+        let serving = Serving::start(&place, settings(issuer.base()));
+        let good = signer.sign(&issuer.claims(json!({})));
+        let since = Instant::now();
+        let asked = with(serving.get("refs"), &good).send();
+        let (answer, others) = futures::join!(asked, read(&serving, &secret));
+        assert!(is_away(answer.unwrap()).await, "{mode:?}");
+        assert_eq!(others, 200, "{mode:?}");
+        assert!(since.elapsed() < Duration::from_secs(15), "{mode:?} {:?}", since.elapsed());
+        issuer.behave(Mode::Well);
+        assert_eq!(read(&serving, &good).await, 200, "{mode:?}: it is well again");
+    });
+    futures::future::join_all(tries).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_one_line_in_the_log_of_writes() {
+    let place = Place::new();
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    let issuer = Issuer::start(&[&signer]);
+    let audit = place.folder.path().join("audit.jsonl");
+    let log = Log { audit: Some(audit.clone()), ..Log::default() };
+    let serving = Serving::start(&place, Settings { log, ..settings(issuer.base()) });
+    let names =
+        ["repo:team/project:ref:refs/heads/main", "ci\n{\"who\":\"root\"}", "ada\u{202e}\t\0"];
+    for name in names {
+        let token = signer.sign(&issuer.claims(json!({"sub": name})));
+        let put = serving.put("packs/what", "nothing");
+        refused(with(put, &token), 400, "invalid").await;
+        let unsigned = signer.sign(&issuer.claims(json!({"sub": name, "exp": 0})));
+        assert_eq!(status(with(serving.put("packs/what", ""), &unsigned)).await, 401);
+    }
+    let text = fs_err::read_to_string(&audit).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2 * names.len());
+    let who: Vec<_> = lines.iter().step_by(2).map(|line| line["who"].as_str().unwrap()).collect();
+    assert_eq!(who[0], "oidc:repo:team/project:ref:refs/heads/main");
+    assert!(who[1].starts_with("oidc:ci___who_:_root__~"), "{who:?}");
+    assert!(who[2].starts_with("oidc:ada___~") && who[2].is_ascii(), "{who:?}");
+    // Of what is not signed nothing is believed, not even the name.
+    assert!(lines.iter().skip(1).step_by(2).all(|line| line["who"].is_null()));
+    assert!(!text.contains("eyJ"), "no token is in it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_logs_in_to_the_page_with_it_as_long_as_it_holds() {
+    let place = Place::new();
+    place.change("a", "content");
+    let signer = Signer::new(Algorithm::ES256, "k1");
+    let issuer = Issuer::start(&[&signer]);
+    let serving = Serving::start(&place, settings(issuer.base()));
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    let client = client.build().unwrap();
+    let at = |path: &str| format!("{}{path}", serving.origin());
+    let asked = client.get(at("/")).header("accept", "text/html").send().await.unwrap();
+    assert_eq!(asked.status(), 401);
+    let (_, own) = cookie(&asked, "snap_form").unwrap();
+    let form = hidden(&asked.text().await.unwrap(), "form");
+    let enter = async |changed: Value| {
+        let token = signer.sign(&issuer.claims(changed));
+        let request = client.post(at("/login")).header("cookie", &own);
+        send(request, &[("form", &form), ("token", &token)]).await
+    };
+    let entered = enter(json!({"sub": "ada@example.org"})).await;
+    assert_eq!(entered.status(), 303);
+    let (whole, kept) = cookie(&entered, "snap_token").unwrap();
+    let (_, age) = whole.split_once("; Max-Age=").unwrap();
+    assert!((500..=600).contains(&age.parse::<u32>().unwrap()), "{whole}");
+    let shown = client.get(at("/r/default")).header("cookie", &kept).send().await.unwrap();
+    assert_eq!(shown.status(), 200);
+    assert!(shown.text().await.unwrap().contains("<span>oidc:ada@example.org</span>"));
+    for (changed, why) in [
+        (json!({"repository": "none"}), "That token holds, but gives no right here."),
+        (json!({"more": "x".repeat(5_000)}), "That token is too long for a browser."),
+        (json!({"exp": 0}), "No token is like that."),
+    ] {
+        let refused = enter(changed).await;
+        assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (401, None));
+        let text = refused.text().await.unwrap();
+        assert!(text.contains(why), "{why}: {text}");
+    }
+}
