@@ -52,6 +52,20 @@ pub struct Pieces {
     pieces: mpsc::Receiver<Result<Bytes, Problem>>,
 }
 
+impl Pieces {
+    /// All of a short body.
+    ///
+    /// # Errors
+    /// What was wrong with it.
+    pub fn gather(self) -> Result<Bytes, Problem> {
+        let mut all = BytesMut::new();
+        for piece in self {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all.freeze())
+    }
+}
+
 impl Iterator for Pieces {
     type Item = Result<Bytes, Problem>;
 

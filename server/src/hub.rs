@@ -11,7 +11,6 @@ use snap_core::repo::{RepoError, config, open::STORE_FOLDER};
 use snap_remote::service::snap_server::ONLY;
 
 use crate::{
-    access::tokens,
     problem::{Code, Problem},
     repository::Repository,
     upstream::{Upstream, behind::Freshness},
@@ -19,6 +18,9 @@ use crate::{
 
 /// Levels of folders in which stores are looked for.
 const LEVELS: usize = 4;
+
+/// File of tokens beside the repositories.
+pub const TOKENS: &str = "tokens.toml";
 
 /// Longest name of a repository.
 const NAME_BYTES: usize = 200;
@@ -202,7 +204,7 @@ pub fn is_name(name: &str) -> bool {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         !part.is_empty() && !part.starts_with('.') && part.chars().all(plain)
     };
-    let is_own = name.split('/').next() == Some(tokens::FILE);
+    let is_own = name.split('/').next() == Some(TOKENS);
     !is_own
         && name.len() <= NAME_BYTES
         && name.split('/').count() <= LEVELS

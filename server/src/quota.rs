@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
@@ -16,29 +16,29 @@ use crate::{
 #[derive(Debug)]
 pub struct Quotas {
     chosen: Quota,
-    coming: Mutex<HashMap<String, u64>>,
+    /// Bytes that are on their way, of each.
+    coming: Mutex<HashMap<String, Arc<Mutex<u64>>>>,
 }
 
-/// Room for a pack, free again when this is dropped: by then the pack is there,
-/// or it will not come.
+/// Room for something, free again when this is dropped: by then it is there, or
+/// it will not come.
 #[derive(Debug)]
 pub struct Room {
-    quotas: Arc<Quotas>,
+    coming: Arc<Mutex<u64>>,
     repository: String,
-    /// How long the pack may be.
+    /// How long it may be.
     pub bytes: u64,
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        let mut coming = self.quotas.coming.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = coming.get_mut(&self.repository) {
-            *bytes = bytes.saturating_sub(self.bytes);
-            if *bytes == 0 {
-                coming.remove(&self.repository);
-            }
-        }
+        let mut coming = lock(&self.coming);
+        *coming = coming.saturating_sub(self.bytes);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Quotas {
@@ -47,13 +47,13 @@ impl Quotas {
         Self { chosen, coming: Mutex::default() }
     }
 
-    /// Room for a pack of `length` bytes, or of `most` if its length was not
+    /// Room for something of `length` bytes, or of `most` if its length was not
     /// said; `None` where there is no quota. Blocks.
     ///
     /// # Errors
     /// [`Code::Full`] when there is not so much.
     pub fn room(
-        self: &Arc<Self>,
+        &self,
         repository: &Repository,
         length: Option<u64>,
         most: u64,
@@ -61,17 +61,19 @@ impl Quotas {
         let name = repository.name();
         let quota = self.chosen.repositories.get(name).copied().or(self.chosen.default_bytes);
         let Some(quota) = quota else { return Ok(None) };
-        let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
-        let there: u64 = repository.packs()?.iter().map(|(_, bytes)| bytes).sum();
-        let on_its_way = coming.get(name).copied().unwrap_or(0);
-        let left = quota.saturating_sub(there).saturating_sub(on_its_way);
+        let of_it = Arc::clone(lock(&self.coming).entry(name.to_owned()).or_default());
+        // What is there is looked at under the lock: whatever ends to be on its
+        // way meanwhile counts once at least.
+        let mut coming = lock(&of_it);
+        let there = repository.bytes()?;
+        let left = quota.saturating_sub(there).saturating_sub(*coming);
         let bytes = length.unwrap_or(most.min(left));
         if left == 0 || bytes > left {
             return Err(full(name, quota));
         }
-        *coming.entry(name.to_owned()).or_default() += bytes;
-        let (quotas, repository) = (Arc::clone(self), name.to_owned());
-        Ok(Some(Room { quotas, repository, bytes }))
+        *coming += bytes;
+        drop(coming);
+        Ok(Some(Room { coming: of_it, repository: name.to_owned(), bytes }))
     }
 }
 

@@ -17,7 +17,7 @@ use snap_core::{
         pack::ObjectKind,
     },
     ops::{
-        cat,
+        accept, cat,
         list::{self, Depth},
         restore::{self, Existing, Extras, RestoreError, What},
         verify,
@@ -394,6 +394,28 @@ fn a_size_in_a_tree_that_lies_is_noticed() {
         if restore(&crafted, root).is_ok() {
             assert_eq!(fs_err::read(crafted.target().join("file")).unwrap(), b"12345");
         }
+    }
+}
+
+#[test]
+fn a_second_entry_that_lies_of_a_cut_content_is_noticed() {
+    let id = BlobId::of(b"onetwo");
+    let pieces = Pieces::Chunks(vec![piece(b"one"), piece(b"two")]);
+    let list = chunk_list::ChunkList { total_bytes: 6, pieces };
+    let list = (id.object(), ObjectKind::ChunkList, list.encode());
+    let check = |second: u64| {
+        let entries: [(&[u8], Body); 2] =
+            [(b"a", Body::File(id, 6)), (b"b", Body::File(id, second))];
+        let (root, claim) = tree(leaf(&entries));
+        let crafted = Crafted::of(&[blob(b"one"), blob(b"two"), list.clone(), claim]);
+        let commit = crafted.commit(root);
+        accept::check_commit(crafted.repo().store(), &commit, &[], &Silent)
+    };
+    check(6).unwrap();
+    for lie in [0, 5, 7, u64::MAX] {
+        let error = check(lie).unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains(&format!("has 6 bytes, but its entry says {lie}")), "{why}");
     }
 }
 

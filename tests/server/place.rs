@@ -54,6 +54,19 @@ impl Place {
         fs_err::read(self.repo.store().pack_path(id)).unwrap()
     }
 
+    /// A pack of another place becomes one of this store by itself, as if a server
+    /// was killed before it had the others.
+    pub(crate) fn steal(&self, from: &Place, id: &PackId) {
+        let to = self.repo.store().pack_path(id);
+        fs_err::create_dir_all(to.parent().unwrap()).unwrap();
+        fs_err::write(to, from.pack_bytes(id)).unwrap();
+    }
+
+    /// What waits to count there.
+    pub(crate) fn staged(&self) -> PathBuf {
+        self.store().join("tmp/staged")
+    }
+
     /// A file of the index that tells of these packs, and its name.
     pub(crate) fn outlines(&self, packs: &[PackId]) -> (String, Vec<u8>) {
         let store = self.repo.store();

@@ -8,8 +8,7 @@ use crate::place::{Place, Serving, refused};
 
 /// Whether anything waits to count there.
 fn is_clean(place: &Place) -> bool {
-    let staged = place.store().join("tmp/staged");
-    fs_err::read_dir(staged).map_or(true, |mut entries| entries.next().is_none())
+    fs_err::read_dir(place.staged()).map_or(true, |mut entries| entries.next().is_none())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,4 +91,101 @@ async fn paths_that_lead_nowhere_are_told_so() {
     refused(get("v1/repos/..%2F..%2Fetc/refs"), 404, "no-repository").await;
     refused(get("v1/repos/default/index/..%2F..%2FHEAD"), 404, "not-found").await;
     refused(serving.client.post(format!("{origin}/v1/repos")), 405, "no-method").await;
+}
+
+/// Two commits in a pack each, and their packs, that of the second one last.
+fn two_packs(place: &Place) -> (Vec<PackId>, snap_core::base::id::CommitId) {
+    place.change("a", "first");
+    let mut packs = place.repo.store().packs();
+    let second = place.change("b", "second");
+    let new = place.repo.store().packs().into_iter().find(|id| !packs.contains(id)).unwrap();
+    packs.push(new);
+    (packs, second)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_is_set_to_nothing_that_came_in_part() {
+    let (here, there) = (Place::new(), Place::new());
+    let (packs, second) = two_packs(&here);
+    there.steal(&here, &packs[1]);
+    let serving = Serving::of(&there);
+    let body = format!("{{\"commit\": \"{second}\"}}");
+    let set = || serving.put("refs/heads/main", body.clone()).header("if-none-match", "*");
+    refused(set(), 422, "rejected").await;
+    there.steal(&here, &packs[0]);
+    assert_eq!(set().send().await.unwrap().status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packs_that_came_to_count_together_do_so_after_all() {
+    let (here, there) = (Place::new(), Place::new());
+    let (packs, second) = two_packs(&here);
+    let serving = Serving::of(&there);
+    for id in &packs {
+        let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id)).send().await.unwrap();
+        assert_eq!(sent.status(), 201);
+    }
+    drop(serving);
+    // Killed when one of the two had its place.
+    let journal = there.staged().join("publishing");
+    fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
+    there.steal(&here, &packs[1]);
+    let serving = Serving::of(&there);
+    let mut there_now = there_packs(&serving).await;
+    there_now.sort();
+    let mut all: Vec<String> = packs.iter().map(PackId::to_string).collect();
+    all.sort();
+    assert_eq!(there_now, all);
+    assert!(is_clean(&there), "{:?}", fs_err::read_dir(there.staged()).unwrap().next());
+    let body = format!("{{\"commit\": \"{second}\"}}");
+    let set = serving.put("refs/heads/main", body).header("if-none-match", "*");
+    assert_eq!(set.send().await.unwrap().status(), 201);
+}
+
+async fn there_packs(serving: &Serving) -> Vec<String> {
+    let listed = crate::place::json(serving.get("packs"), reqwest::StatusCode::OK).await;
+    let packs = listed["packs"].as_array().unwrap().iter();
+    packs.map(|pack| pack["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_server_left_is_looked_at_again() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", "content ".repeat(1000));
+    let id = here.repo.store().packs()[0];
+    let put = async |serving: &Serving| {
+        let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(&id)).send().await.unwrap();
+        sent.status().as_u16()
+    };
+    let serving = Serving::of(&there);
+    assert_eq!([put(&serving).await, put(&serving).await], [201, 200]);
+    drop(serving);
+    assert_eq!(put(&Serving::of(&there)).await, 200, "it is as it was");
+    // A power cut left its name, and not all of its bytes.
+    let staged = there.staged().join(id.to_string());
+    let mut bytes = fs_err::read(&staged).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..].fill(0);
+    fs_err::write(&staged, bytes).unwrap();
+    let serving = Serving::of(&there);
+    assert!(there_packs(&serving).await.is_empty());
+    assert_eq!(put(&serving).await, 201);
+    assert_eq!(serving.send(&here, &[id]).await.status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_that_is_told_of_twice_is_taken_once() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", "content");
+    let id = here.repo.store().packs()[0];
+    let serving = Serving::of(&there);
+    assert_eq!(serving.send(&here, &[id]).await.status(), 201);
+    let again = Place::new();
+    let serving = Serving::of(&again);
+    let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(&id)).send().await.unwrap();
+    assert_eq!(sent.status(), 201);
+    let (name, bytes) = here.outlines(&[id, id]);
+    let told = serving.put(&format!("index/{name}"), bytes).send().await.unwrap();
+    assert_eq!(told.status(), 201);
+    assert_eq!(again.pack_bytes(&id), here.pack_bytes(&id));
 }

@@ -185,4 +185,11 @@ async fn a_repository_holds_no_more_than_its_quota() {
     here.change("b", noise(10_000));
     let other = here.repo.store().packs().into_iter().find(|id| *id != pack).unwrap();
     refused(serving.put(&format!("packs/{other}"), here.pack_bytes(&other)), 507, "full").await;
+    // Nor by another door.
+    let blob = noise(1000);
+    let id = blake3::hash(&blob).to_hex();
+    let object = serving.put(&format!("objects/{id}"), blob).header("snap-kind", "blob");
+    refused(object, 507, "full").await;
+    let (name, outlines) = here.outlines(&[other]);
+    refused(serving.put(&format!("index/{name}.part"), outlines), 507, "full").await;
 }

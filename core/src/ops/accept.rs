@@ -42,6 +42,11 @@ pub enum AcceptError {
 }
 
 impl AcceptError {
+    /// Whether the store is certainly as it was.
+    pub fn changed_nothing(&self) -> bool {
+        !matches!(self, Self::Store(_))
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -90,6 +95,35 @@ pub fn run(
     Ok(incoming.adopt_packs()?)
 }
 
+/// Checks that a commit of the store has all that it refers to there. `tips` are
+/// commits that refs point at, which do.
+///
+/// # Errors
+/// [`AcceptError`].
+pub fn check_commit(
+    store: &Store,
+    id: &CommitId,
+    tips: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<(), AcceptError> {
+    let mut complete = Complete { store, tips, all: None };
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &Place| {
+        let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
+        Ok(!is_complete && place.kind != ObjectKind::Blob && marks.mark(id)?)
+    };
+    reach::visit(store, &[*id], &mut enter, observer).map_err(told)
+}
+
+fn told(error: ReachError) -> AcceptError {
+    match error {
+        ReachError::Interrupted => AcceptError::Interrupted,
+        // A disk that fails says nothing about what was sent.
+        ReachError::Store(error @ StoreError::Io(_)) => AcceptError::Store(error),
+        error => AcceptError::Incomplete(Box::new(error)),
+    }
+}
+
 fn check_complete(
     incoming: &Incoming<'_>,
     tips: &[CommitId],
@@ -103,12 +137,6 @@ fn check_complete(
         }
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
         Ok(!is_complete && theirs.mark(id)? && incoming.has_below(place)?)
-    };
-    let told = |error| match error {
-        ReachError::Interrupted => AcceptError::Interrupted,
-        // A disk that fails says nothing about what was sent.
-        ReachError::Store(error @ StoreError::Io(_)) => AcceptError::Store(error),
-        error => AcceptError::Incomplete(Box::new(error)),
     };
     for id in incoming.packs() {
         let objects = incoming.own().open_pack(id)?.objects()?;

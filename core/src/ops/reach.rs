@@ -6,6 +6,8 @@
 //! stays flat. On the way it is checked that trees are in their places and that
 //! contents have the size that their entries say.
 
+use std::collections::HashMap;
+
 use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, TreeId},
@@ -36,6 +38,12 @@ pub trait Objects {
     /// [`StoreError`] when it is missing or damaged.
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError>;
 
+    /// Whether an object can be read without asking elsewhere.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError>;
+
     /// Is told what will be read, for those who fetch it from elsewhere.
     fn will_need(&self, ids: &mut Needed<'_>) {
         let _ = ids;
@@ -51,6 +59,10 @@ impl Objects for Store {
         Store::object(self, id, kind)
     }
 
+    fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        self.locate(id)?.map_or(Ok(true), |place| Store::is_here(self, &place))
+    }
+
     fn will_need(&self, ids: &mut Needed<'_>) {
         self.will_need_objects(ids);
     }
@@ -63,6 +75,10 @@ impl Objects for Incoming<'_> {
 
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         Incoming::object(self, id, kind)
+    }
+
+    fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        Incoming::is_here(self, id)
     }
 }
 
@@ -119,7 +135,7 @@ pub fn visit(
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = Visit { objects, enter };
+    let mut visit = Visit { objects, enter, sizes: HashMap::new() };
     let mut waiting: Vec<CommitId> = starts.to_vec();
     while let Some(id) = waiting.pop() {
         if !visit.enters(&id.object(), ObjectKind::Commit)? {
@@ -147,7 +163,7 @@ pub fn visit_below(
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = Visit { objects, enter };
+    let mut visit = Visit { objects, enter, sizes: HashMap::new() };
     for (id, kind) in starts {
         match kind {
             ObjectKind::Tree => visit.tree(TreeId::from_object(*id), observer)?,
@@ -161,6 +177,8 @@ pub fn visit_below(
 struct Visit<'a, 'e> {
     objects: &'a dyn Objects,
     enter: &'a mut Enter<'e>,
+    /// Bytes of contents whose chunks were visited.
+    sizes: HashMap<ObjectId, u64>,
 }
 
 impl Visit<'_, '_> {
@@ -232,11 +250,28 @@ impl Visit<'_, '_> {
             }
             ObjectKind::ChunkList => match (self.enter)(&id, &place)? {
                 true => self.chunks(id)?,
-                false => claimed,
+                false => self.known_bytes(id)?.unwrap_or(claimed),
             },
             found => return Err(StoreError::WrongKind { id, wanted, found }.into()),
         };
         if found == claimed { Ok(()) } else { Err(ReachError::Size { id, claimed, found }) }
+    }
+
+    /// What a content amounts to whose chunks were visited before; `None` where
+    /// that would have to be fetched.
+    fn known_bytes(&mut self, id: ObjectId) -> Result<Option<u64>, ReachError> {
+        if let Some(bytes) = self.sizes.get(&id) {
+            return Ok(Some(*bytes));
+        }
+        if !self.objects.is_here(&id)? {
+            return Ok(None);
+        }
+        let objects = self.objects;
+        let read = |id: &ObjectId, kind| objects.object(id, kind);
+        let chunks = chunks(id, &read, &mut |_| Ok(()))?;
+        let total = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+        self.sizes.insert(id, total);
+        Ok(Some(total))
     }
 
     /// Visits the chunks of a content. Returns what they amount to.
@@ -261,6 +296,7 @@ impl Visit<'_, '_> {
             (self.enter)(&id, &place)?;
             total += u64::from(chunk.bytes);
         }
+        self.sizes.insert(id, total);
         Ok(total)
     }
 }

@@ -111,10 +111,17 @@ impl<'s> Incoming<'s> {
     /// [`StoreError::Io`] when it cannot be linked or copied.
     pub fn link(&mut self, from: &Path, id: PackId) -> Result<(), StoreError> {
         let to = self.own.pack_path(&id);
-        if fs_err::hard_link(from, &to).is_err() {
-            fs_err::copy(from, &to).map_err(PathError::when("copy", from))?;
+        match fs_err::hard_link(from, &to) {
+            Ok(()) => Ok(()),
+            // It may be this very file, which a copy would empty.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(PathError::when("link", from)(error).into())
+            }
+            Err(_) => {
+                fs_err::copy(from, &to).map_err(PathError::when("copy", from))?;
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn place(&self, file: &NewFile, id: PackId) -> Result<(), StoreError> {
@@ -219,6 +226,18 @@ impl<'s> Incoming<'s> {
         match self.own.locate(id)? {
             None => self.target.locate(id),
             place => Ok(place),
+        }
+    }
+
+    /// Whether an object that was [located](Self::locate) can be read without
+    /// asking elsewhere.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    pub fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        match (self.own.locate(id)?, self.target.locate(id)?) {
+            (None, Some(place)) => self.target.is_here(&place),
+            _ => Ok(true),
         }
     }
 
@@ -333,6 +352,12 @@ impl<'s> Incoming<'s> {
     pub fn adopt_packs(self) -> Result<Added, StoreError> {
         self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
+        // So that little can come between the first that counts and the last.
+        if self.packs.len() > 1 {
+            for id in &self.packs {
+                self.target.disk().sync_file(&self.own.pack_path(id))?;
+            }
+        }
         for id in &self.packs {
             let pack = PackFile::open(&self.own.pack_path(id), *id)?;
             let objects = pack.objects()?;

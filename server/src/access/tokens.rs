@@ -27,10 +27,10 @@ use snap_core::{
 };
 
 use super::who::{Grant, Right, Who};
-use crate::hub::is_name as is_repository;
+use crate::hub;
 
 /// Name of the file.
-pub const FILE: &str = "tokens.toml";
+pub const FILE: &str = hub::TOKENS;
 
 /// What each token begins with, so that people and scanners know it for one.
 pub const PREFIX: &str = "snap_";
@@ -295,7 +295,7 @@ pub fn add(path: &Path, wanted: Wanted) -> Result<Secret, TokensError> {
         return Err(TokensError::Name { name: wanted.name });
     }
     let mut named = wanted.repositories.iter().flatten();
-    if let Some(name) = named.find(|name| !is_repository(name)) {
+    if let Some(name) = named.find(|name| !hub::is_name(name)) {
         return Err(TokensError::Repository { name: name.clone() });
     }
     let _locked = locked(path)?;

@@ -8,12 +8,14 @@ mod index;
 mod reading;
 mod single;
 mod staged;
+mod whole;
 
 use std::{
+    collections::{BTreeSet, HashSet},
     fs::File,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -70,6 +72,8 @@ pub struct Repository {
     staged: Staged,
     /// How bundles of commits are laid out that were asked for lately.
     bundles: Cache<CommitId, Arc<Layout>>,
+    /// Packs that were taken in with all that they refer to.
+    complete: Mutex<HashSet<PackId>>,
     behind: Option<Behind>,
 }
 
@@ -119,7 +123,10 @@ impl Repository {
         let staged = Staged::new(repo.store());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let bundles = Cache::new(LAYOUTS_BYTES);
-        Self { name: name.to_owned(), number, repo, index, staged, bundles, behind }
+        let (name, complete) = (name.to_owned(), Mutex::default());
+        let repository = Self { name, number, repo, index, staged, bundles, complete, behind };
+        repository.go_on();
+        repository
     }
 
     /// Learns how it stands upstream, where it has one; what is not known
@@ -230,11 +237,7 @@ impl Repository {
             return behind.swap(name, (expected, new), who);
         }
         if let Some(new) = &new {
-            self.refresh()?;
-            let store = self.repo.store();
-            store.commit(new).map_err(|_| {
-                Problem::new(Code::Rejected, format!("there is no commit {new} here"))
-            })?;
+            self.check_whole(new)?;
         }
         let change = Change { time: Time::now(), who, reason: "push" };
         match self.repo.refs().update(name, expected, new, &change) {
@@ -351,24 +354,25 @@ impl Repository {
             outline::decode(bytes).map_err(wrong)?;
             return self.staged.keep_part(name, bytes);
         }
-        let mut outlines = Vec::new();
+        let ids = |outlines: &[Outline]| outlines.iter().map(|outline| outline.id).collect();
         if name.ends_with(GROUP) {
-            for part in outline::decode_group(bytes).map_err(wrong)? {
+            let parts: BTreeSet<_> =
+                outline::decode_group(bytes).map_err(wrong)?.into_iter().collect();
+            let mut all = BTreeSet::new();
+            for part in parts {
                 let bytes = self.staged.part(&format!("{part}{PART}"))?;
-                outlines.extend(outline::decode(&bytes).map_err(wrong)?);
+                all.append(&mut ids(&outline::decode(&bytes).map_err(wrong)?));
             }
-        } else {
-            outlines = outline::decode(bytes).map_err(wrong)?;
+            return self.take_in(&all);
         }
-        let sent = self.take_in(&outlines)?;
-        if !name.ends_with(GROUP) {
-            // Whoever wrote it need not read it again.
-            self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
-        }
+        let outlines = outline::decode(bytes).map_err(wrong)?;
+        let sent = self.take_in(&ids(&outlines))?;
+        // Whoever wrote it need not read it again.
+        self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)
     }
 
-    fn take_in(&self, outlines: &[Outline]) -> Result<Sent, Problem> {
+    fn take_in(&self, ids: &BTreeSet<PackId>) -> Result<Sent, Problem> {
         let _one_at_a_time = self.staged.publishing();
         self.refresh()?;
         if let Some(behind) = &self.behind {
@@ -376,14 +380,14 @@ impl Repository {
         }
         let store = self.repo.store();
         let mut new = Vec::new();
-        for outline in outlines {
-            if store.packs().contains(&outline.id) {
+        for id in ids {
+            if store.packs().contains(id) {
                 continue;
             }
-            let path = self.sent(&outline.id)?.ok_or_else(|| {
-                Problem::new(Code::Rejected, format!("pack {} was not sent", outline.id))
-            })?;
-            new.push((outline.id, path));
+            let path = self
+                .sent(id)?
+                .ok_or_else(|| Problem::new(Code::Rejected, format!("pack {id} was not sent")))?;
+            new.push((*id, path));
         }
         if !new.is_empty() {
             self.accept(&new)?;
@@ -418,16 +422,30 @@ impl Repository {
     fn accept(&self, new: &[(PackId, PathBuf)]) -> Result<(), Problem> {
         let tips: Vec<CommitId> = self.known_refs()?.into_iter().map(|(_, id)| id).collect();
         let ids: Vec<PackId> = new.iter().map(|(id, _)| *id).collect();
+        let all: BTreeSet<PackId> = ids.iter().copied().collect();
         if let Some(behind) = &self.behind {
             behind.remember_pending(&ids)?;
+        }
+        let is_at_once = new.len() == 1 || self.behind.is_some();
+        if !is_at_once {
+            self.staged.begin(&all)?;
         }
         if let Err(error) = accept::run(self.repo.store(), new, &tips, &Silent) {
             if let Some(behind) = &self.behind {
                 behind.forget_pending(&ids);
             }
+            // Else some may count by now: whoever sends them again, or serves
+            // this store next, goes on.
+            if !is_at_once && error.changed_nothing() {
+                self.staged.end(&all);
+            }
             return Err(error.into());
         }
+        self.complete().extend(&ids);
         ids.iter().for_each(|id| self.staged.forget(id));
+        if !is_at_once {
+            self.staged.end(&all);
+        }
         if let Some(behind) = &self.behind {
             behind.grew(&ids);
         }

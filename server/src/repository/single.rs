@@ -57,6 +57,7 @@ impl Repository {
         self.refresh()?;
         let tips: Vec<CommitId> = self.refs()?.into_iter().map(|(_, id)| id).collect();
         self.pass_on(|| Ok(accept::run(store, &packs, &tips, &Silent)?))?;
+        self.complete().extend(packs.iter().map(|(id, _)| *id));
         Ok(Sent::New)
     }
 }

@@ -11,18 +11,22 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use snap_core::base::{id::CommitId, limits};
+use snap_core::base::{
+    id::{CommitId, ObjectId},
+    limits,
+};
 use tokio::sync::oneshot;
 
 use super::{
     Server,
     conditional::{about, etag, is_known, not_modified, range_holds},
     disposition::{Manner, disposition},
+    ids::Ids,
     range::Wanted,
     target::Target,
 };
 use crate::{
-    body::{self, blocking, receive, whole},
+    body::{self, whole},
     problem::{Code, Problem},
     repository::Have,
 };
@@ -136,8 +140,8 @@ pub(super) async fn read(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HaveJson {
-    have: Vec<String>,
-    have_objects: Vec<String>,
+    have: Ids<CommitId>,
+    have_objects: Ids<ObjectId>,
 }
 
 /// `POST …/commits/{commit}/bundle`: without what the client has.
@@ -151,13 +155,11 @@ pub(super) async fn without(
     let invalid = |why: String| Problem::new(Code::Invalid, why);
     let sent: HaveJson =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
-    if sent.have.len() > limits::PREREQUISITES || sent.have_objects.len() > most {
+    let (commits, objects) = (sent.have.0, sent.have_objects.0);
+    if commits.len() > limits::PREREQUISITES || objects.len() > most {
         return Err(Problem::new(Code::TooLarge, format!("at most {most} ids")));
     }
-    let no_id = |_| invalid("not all are ids".to_owned());
-    let commits = sent.have.iter().map(|id| id.parse()).collect::<Result<_, _>>().map_err(no_id)?;
-    let objects = sent.have_objects.iter().map(|id| id.parse());
-    let objects = objects.collect::<Result<_, _>>().map_err(no_id)?;
+    let objects = objects.into_iter().collect();
     let ready = lay_out(server, target, Have { commits, objects }).await?;
     let mut response = ready.answer(&Wanted::All, false)?;
     // It is the answer to what was in the body.
@@ -185,22 +187,10 @@ pub(super) async fn take(
     body: Body,
 ) -> Result<Response, Problem> {
     let most = server.settings().limits.bundle_bytes;
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
-    let length: Option<u64> = length.and_then(|text| text.parse().ok());
-    let hub = server.clone();
-    let room = blocking(move || {
-        let repository = hub.hub().get(&repo)?;
-        let room = hub.quotas().room(&repository, length, most)?;
-        Ok((repository, room))
+    let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
+        repository.take_bundle(pieces)
     });
-    let (repository, room) = room.await?;
-    let most_bytes = room.as_ref().map_or(most, |room| room.bytes.min(most));
-    let taken =
-        receive(body, server.accept(most_bytes), move |pieces| repository.take_bundle(pieces));
-    let taken = taken.await.map_err(|problem| match &room {
-        Some(room) if problem.code == Code::TooLarge && most_bytes < most => room.exceeded(),
-        _ => problem,
-    })?;
+    let taken = taken.await?;
     let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
     let told = TakenJson {
         commit: taken.commit.to_string(),

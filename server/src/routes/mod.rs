@@ -6,6 +6,7 @@ mod conditional;
 mod disposition;
 mod files;
 mod history;
+mod ids;
 mod info;
 mod json;
 mod objects;
@@ -20,14 +21,17 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    body::Body,
     middleware::{self, map_response_with_state},
     routing::{get, post, put},
 };
 
+use http::{HeaderMap, header};
+
 use self::files::Files;
 use crate::{
     access::{Access, guard::guard},
-    body::{Accept, blocking},
+    body::{Accept, Pieces, blocking, receive},
     hub::Hub,
     observe::{Observe, metrics::Metrics, observe},
     problem::{Code, Problem},
@@ -109,6 +113,38 @@ impl Server {
     ) -> Result<T, Problem> {
         let server = self.clone();
         blocking(move || work(&server.hub().get(&name)?)).await
+    }
+
+    /// Has `work` take a body of at most `most_bytes`, for which there is room in
+    /// the repository.
+    ///
+    /// # Errors
+    /// [`Code::TooLarge`], [`Code::Full`], and those of `work`.
+    async fn take<T: Send + 'static>(
+        &self,
+        name: String,
+        (headers, body): (&HeaderMap, Body),
+        most_bytes: u64,
+        work: impl FnOnce(&Arc<Repository>, Pieces) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
+        let length: Option<u64> = length.and_then(|text| text.parse().ok());
+        if length.is_some_and(|length| length > most_bytes) {
+            return Err(Problem::new(Code::TooLarge, format!("at most {most_bytes} bytes")));
+        }
+        let server = self.clone();
+        let room = blocking(move || {
+            let repository = server.hub().get(&name)?;
+            let room = server.quotas().room(&repository, length, most_bytes)?;
+            Ok((repository, room))
+        });
+        let (repository, room) = room.await?;
+        let within = room.as_ref().map_or(most_bytes, |room| room.bytes.min(most_bytes));
+        let taken = receive(body, self.accept(within), move |pieces| work(&repository, pieces));
+        taken.await.map_err(|problem| match &room {
+            Some(room) if problem.code == Code::TooLarge && within < most_bytes => room.exceeded(),
+            _ => problem,
+        })
     }
 
     /// A body of at most so many bytes is taken.

@@ -16,12 +16,14 @@ use snap_core::{base::id::ObjectId, format::pack::ObjectKind, store::Store};
 use super::{
     Server,
     conditional::{etag, is_known, range_holds},
+    ids::Ids,
+    packs::status,
     range::Wanted,
 };
 use crate::{
     body::{receive, whole},
     problem::{Code, Problem},
-    repository::{OBJECT_BYTES, Sent},
+    repository::OBJECT_BYTES,
 };
 
 /// Bytes of an id.
@@ -94,12 +96,10 @@ pub(super) async fn write(
     let kind = kinds.into_iter().find(|known| Some(known.noun()) == kind);
     let kind =
         kind.ok_or_else(|| Problem::new(Code::Invalid, "snap-kind is blob, tree or commit"))?;
-    let bytes = whole(body, server.accept(OBJECT_BYTES)).await?;
-    let sent = server.with(repo, move |repository| repository.take_object(&id, kind, &bytes));
-    Ok(match sent.await? {
-        Sent::New => StatusCode::CREATED,
-        Sent::Known => StatusCode::OK,
-    })
+    let taken = server.take(repo, (&headers, body), OBJECT_BYTES, move |repository, pieces| {
+        repository.take_object(&id, kind, &pieces.gather()?)
+    });
+    taken.await.map(status)
 }
 
 fn locate(store: &Store, id: &ObjectId) -> Result<Option<snap_core::store::Place>, Problem> {
@@ -115,7 +115,7 @@ fn locate(store: &Store, id: &ObjectId) -> Result<Option<snap_core::store::Place
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuestionJson {
-    ids: Vec<String>,
+    ids: Ids<ObjectId>,
 }
 
 #[derive(Serialize)]
@@ -142,11 +142,10 @@ pub(super) async fn missing(
         let body = whole(body, accept).await?;
         let question: QuestionJson = serde_json::from_slice(&body)
             .map_err(|error| Problem::new(Code::Invalid, error.to_string()))?;
-        if question.ids.len() > most {
+        let ids = question.ids.0;
+        if ids.len() > most {
             return Err(too_many());
         }
-        let ids: Result<Vec<ObjectId>, _> = question.ids.iter().map(|id| id.parse()).collect();
-        let ids = ids.map_err(|_| Problem::new(Code::Invalid, "not all are ids"))?;
         let missing = server.with(repo, move |repository| {
             repository.refresh()?;
             let store = repository.repo().store();

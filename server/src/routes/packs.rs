@@ -19,7 +19,7 @@ use snap_core::base::{id::PackId, limits};
 
 use super::{Server, conditional::FOREVER, range::Wanted};
 use crate::{
-    body::{self, Accept, blocking, whole},
+    body,
     problem::{Code, Problem},
     repository::{Listed, Sent},
 };
@@ -111,28 +111,11 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let id = pack_id(&id)?;
-    let chosen = &server.settings().limits;
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
-    let length: Option<u64> = length.and_then(|text| text.parse().ok());
-    if length.is_some_and(|length| length > chosen.upload_bytes) {
-        return Err(Problem::new(Code::TooLarge, format!("at most {}", chosen.upload_bytes)));
-    }
-    let accept = server.accept(chosen.upload_bytes);
-    let hub = server.clone();
-    let most = chosen.upload_bytes;
-    let room = blocking(move || {
-        let repository = hub.hub().get(&repo)?;
-        let room = hub.quotas().room(&repository, length, most)?;
-        Ok((repository, room))
+    let most = server.settings().limits.upload_bytes;
+    let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
+        repository.receive(id, pieces)
     });
-    let (repository, room) = room.await?;
-    let most_bytes = room.as_ref().map_or(most, |room| room.bytes.min(most));
-    let accept = Accept { most_bytes, ..accept };
-    let sent = body::receive(body, accept, move |pieces| repository.receive(id, pieces)).await;
-    sent.map(status).map_err(|problem| match &room {
-        Some(room) if problem.code == Code::TooLarge && most_bytes < most => room.exceeded(),
-        _ => problem,
-    })
+    taken.await.map(status)
 }
 
 /// `GET /v1/repos/{repo}/index`.
@@ -159,16 +142,19 @@ pub(super) async fn index_file(
 pub(super) async fn publish(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Problem> {
     let plain = name.split('.').next().unwrap_or_default();
     pack_id(plain).map_err(|_| Problem::new(Code::Invalid, "this is no name of a file of it"))?;
-    let bytes = whole(body, server.accept(limits::REMOTE_INDEX_BYTES)).await?;
-    let sent = server.with(repo, move |repository| repository.publish(&name, &bytes)).await?;
-    Ok(status(sent))
+    let most = limits::REMOTE_INDEX_BYTES;
+    let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
+        repository.publish(&name, &pieces.gather()?)
+    });
+    taken.await.map(status)
 }
 
-fn status(sent: Sent) -> StatusCode {
+pub(super) fn status(sent: Sent) -> StatusCode {
     match sent {
         Sent::New => StatusCode::CREATED,
         Sent::Known => StatusCode::OK,

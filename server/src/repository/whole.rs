@@ -1,0 +1,69 @@
+//! What counts is whole: nothing is left in part by a server that was killed, and
+//! refs are set to nothing of which a part is missing.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::{MutexGuard, PoisonError},
+};
+
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        observe::Silent,
+    },
+    ops::accept,
+};
+
+use super::Repository;
+use crate::problem::{Code, Problem};
+
+impl Repository {
+    /// Goes on with what a server was at when it was killed: packs of which some
+    /// count, and some do not yet.
+    pub(super) fn go_on(&self) {
+        let begun: BTreeSet<PackId> = self.staged.begun().into_iter().collect();
+        if begun.is_empty() || self.behind.is_some() {
+            return;
+        }
+        match self.take_in(&begun) {
+            Ok(_) => {
+                begun.iter().for_each(|id| self.staged.forget(id));
+                self.staged.end(&begun);
+            }
+            Err(problem) => tracing::error!(%problem, "packs that were sent do not count yet"),
+        }
+    }
+
+    /// Checks that a commit is here with all that it refers to. It is, if it came
+    /// in a pack that was taken in, or refs reach it; else all of it is walked,
+    /// since it may be left from something that did not come to its end.
+    pub(super) fn check_whole(&self, id: &CommitId) -> Result<(), Problem> {
+        self.refresh()?;
+        let store = self.repo.store();
+        let missing = || Problem::new(Code::Rejected, format!("there is no commit {id} here"));
+        let place = store.locate(&id.object())?.ok_or_else(missing)?;
+        let pack = store.pack_id(place.pack);
+        if pack.is_some_and(|pack| self.complete().contains(&pack)) {
+            return Ok(());
+        }
+        store.commit(id).map_err(|_| missing())?;
+        let tips: Vec<CommitId> = self.known_refs()?.into_iter().map(|(_, id)| id).collect();
+        Ok(accept::check_commit(store, id, &tips, &Silent)?)
+    }
+
+    pub(super) fn complete(&self) -> MutexGuard<'_, HashSet<PackId>> {
+        self.complete.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of all packs that count, and of all that waits to.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn bytes(&self) -> Result<u64, Problem> {
+        self.refresh()?;
+        let store = self.repo.store();
+        let packs = store.packs().into_iter().filter(|id| self.has(id));
+        let lengths = packs.filter_map(|id| fs_err::metadata(store.pack_path(&id)).ok());
+        Ok(self.staged.bytes() + lengths.map(|meta| meta.len()).sum::<u64>())
+    }
+}
