@@ -328,28 +328,31 @@ async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_t
     assert_eq!(read(&serving, &good.replace('.', "A.")).await, 401);
 }
 
+fn says(issuer: &str, keys: &str) -> Mode {
+    Mode::Says(json!({"issuer": issuer, "jwks_uri": keys}))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_issuer_that_lies_or_stalls_is_as_good_as_away() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let signer = Signer::new(Algorithm::ES256, "k1");
-    let says = |issuer: &str, keys: &str| Mode::Says(json!({"issuer": issuer, "jwks_uri": keys}));
-    let modes: Vec<Box<dyn Fn(&str) -> Mode>> = vec![
-        Box::new(|_| Mode::Fails),
-        Box::new(|_| Mode::Endless(ABOUT)),
-        Box::new(|_| Mode::Endless("/keys")),
-        Box::new(|_| Mode::Garbled(ABOUT)),
-        Box::new(|_| Mode::Garbled("/keys")),
-        Box::new(|_| Mode::Moved(ABOUT)),
-        Box::new(|_| Mode::Moved("/keys")),
-        Box::new(|_| Mode::Stalls(ABOUT)),
-        Box::new(|_| Mode::Stalls("/keys")),
-        Box::new(|base| says("https://evil.example", &format!("{base}/keys"))),
-        Box::new(|base| says(&format!("{base}/"), &format!("{base}/keys"))),
-        Box::new(|base| says(base, "http://192.0.2.1/keys")),
-        Box::new(|base| says(base, "file:///etc/passwd")),
-        Box::new(|base| says(base, "/keys")),
-        Box::new(|_| Mode::Says(json!([]))),
+    let modes: [fn(&str) -> Mode; 15] = [
+        |_| Mode::Fails,
+        |_| Mode::Endless(ABOUT),
+        |_| Mode::Endless("/keys"),
+        |_| Mode::Garbled(ABOUT),
+        |_| Mode::Garbled("/keys"),
+        |_| Mode::Moved(ABOUT),
+        |_| Mode::Moved("/keys"),
+        |_| Mode::Stalls(ABOUT),
+        |_| Mode::Stalls("/keys"),
+        |base| says("https://evil.example", &format!("{base}/keys")),
+        |base| says(&format!("{base}/"), &format!("{base}/keys")),
+        |base| says(base, "http://192.0.2.1/keys"),
+        |base| says(base, "file:///etc/passwd"),
+        |base| says(base, "/keys"),
+        |_| Mode::Says(json!([])),
     ];
     let tries = modes.iter().map(async |mode| {
         let issuer = Issuer::start(&[&signer]);

@@ -42,7 +42,11 @@ fn claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
 fn is(claim: &Value, wanted: &str) -> bool {
     match claim {
         Value::String(text) => text == wanted,
-        Value::Bool(_) | Value::Number(_) => claim.to_string() == wanted,
+        Value::Bool(is_so) => wanted == if *is_so { "true" } else { "false" },
+        Value::Number(number) => {
+            let digits = number.to_string();
+            digits == wanted
+        }
         _ => false,
     }
 }

@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_expires() {
         let published = Published::new(Vec::new());
-        let (hash, who) = (|n: usize| blake3::hash(&n.to_le_bytes()), Who::nobody());
+        let (hash, who) = (|n: usize| blake3::hash(&(n as u64).to_le_bytes()), Who::nobody());
         for number in 0..REMEMBERED {
             published.remember(hash(number), who.clone(), 50 + number as i64 % 2, 0);
         }

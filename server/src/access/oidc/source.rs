@@ -85,14 +85,12 @@ impl Source {
     async fn fetch_slowly(&self) -> Result<Published, SourceError> {
         let issuer = self.issuer.trim_end_matches('/');
         let about = parse(&format!("{issuer}/.well-known/openid-configuration"))?;
-        let is_open = is_here(&about);
-        let found: Discovery = self.get(about).await?;
+        let found: Discovery = self.get(about.clone()).await?;
         if found.issuer != self.issuer {
             return Err(SourceError::OtherIssuer { said: short(&found.issuer) });
         }
         let keys = parse(&found.jwks_uri)?;
-        // Nobody on the way may put in keys of their own.
-        if !is_safe(&keys) || (is_here(&keys) && !is_open) {
+        if !may_be_at(&keys, &about) {
             return Err(SourceError::NotSafe { url: keys });
         }
         let set: KeySet = self.get(keys).await?;
@@ -117,6 +115,11 @@ impl Source {
     }
 }
 
+/// Whether nobody on the way can put in keys of their own.
+fn may_be_at(keys: &Url, about: &Url) -> bool {
+    is_safe(keys) && (!is_here(keys) || is_here(about))
+}
+
 fn parse(url: &str) -> Result<Url, SourceError> {
     let parsed = Url::parse(url).ok().filter(|_| url.len() <= SHOWN_CHARS * 10);
     parsed.ok_or_else(|| SourceError::Url { url: short(url) })
@@ -124,4 +127,21 @@ fn parse(url: &str) -> Result<Url, SourceError> {
 
 fn short(text: &str) -> String {
     text.chars().take(SHOWN_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_over_no_worse_way_than_what_says_where_they_are() {
+        let may = |keys, about| may_be_at(&parse(keys).unwrap(), &parse(about).unwrap());
+        let (there, here) = ("https://a.example", "http://127.0.0.1:1");
+        assert!(may("https://keys.example/x", there) && may("https://keys.example/x", here));
+        assert!(may("http://127.0.0.1:2/x", here) && !may("http://127.0.0.1:2/x", there));
+        for keys in ["http://a.example/x", "file:///x", "ftp://a.example/x", "data:,x"] {
+            assert!(!may(keys, there) && !may(keys, here), "{keys}");
+        }
+        assert!(parse("/x").is_err() && parse(&format!("{there}/{}", "x".repeat(9999))).is_err());
+    }
 }
