@@ -91,8 +91,8 @@ impl Listening {
             tracing::error!("a request panicked");
             axum::response::IntoResponse::into_response(Problem::new(Code::Unavailable, ""))
         };
-        let protocol = router(self.server.clone()).layer(CatchPanicLayer::custom(panicked));
-        let router = with_pages(protocol, self.server.clone());
+        let router = with_pages(router(self.server.clone()), self.server.clone());
+        let router = router.layer(CatchPanicLayer::custom(panicked));
         let router = observed(router, &self.server);
         let limits = &self.server.settings().limits;
         let sockets = Sockets::new(self.server.settings(), Arc::clone(self.server.metrics()));

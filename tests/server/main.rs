@@ -9,6 +9,7 @@ mod commits;
 mod files;
 mod hostile;
 mod issuer;
+mod limits;
 mod login;
 mod oidc;
 mod openapi;

@@ -1,5 +1,5 @@
 //! What lets a request pass, or not. Whoever asks stands in the extensions of
-//! the request, and of its answer, as a [`Who`].
+//! the request as a [`Who`].
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -19,7 +19,7 @@ use super::{
     from_cookie, from_header,
     need::{Need, need},
     stranger,
-    who::{Right, Who},
+    who::{Asker, Right, Who},
 };
 use crate::{
     hub::no_repository,
@@ -56,6 +56,9 @@ pub async fn guard(
         }
         Err(problem) => (Who::nobody(), Some(problem)),
     };
+    if let Some(asker) = request.extensions().get::<Asker>() {
+        asker.note(&who);
+    }
     let reads = matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
     let sends = !reads && method != Method::DELETE;
     let paced = match problem {
@@ -66,18 +69,16 @@ pub async fn guard(
             false => Ok(None),
         }),
     };
-    let mut response = match paced {
+    match paced {
         Err(problem) => problem.into_response(),
         Ok(upload) => {
-            request.extensions_mut().insert(who.clone());
+            request.extensions_mut().insert(who);
             if let Some(upload) = &upload {
                 request = request.map(|body| upload.paced(body));
             }
             next.run(request).await
         }
-    };
-    response.extensions_mut().insert(who);
-    response
+    }
 }
 
 /// Why somebody may not do what needs that, if they may not.

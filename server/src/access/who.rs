@@ -1,6 +1,9 @@
 //! Rights, and who has which of them where.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 pub use crate::right::Right;
 
@@ -74,6 +77,26 @@ impl Who {
     pub fn may_everywhere(&self, right: Right) -> bool {
         let holds = |grant: &Grant| grant.right >= right && grant.repositories.is_none();
         self.inner.grants.iter().any(holds)
+    }
+}
+
+/// Where it is noted who asks, for those who log a request even if nobody waits
+/// for its answer any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asker {
+    who: Arc<OnceLock<Who>>,
+}
+
+impl Asker {
+    /// It is they.
+    pub(super) fn note(&self, who: &Who) {
+        // Nobody becomes somebody else.
+        let _ = self.who.set(who.clone());
+    }
+
+    /// Whoever asks, if that is known by now.
+    pub(crate) fn who(&self) -> Option<&Who> {
+        self.who.get()
     }
 }
 

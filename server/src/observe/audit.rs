@@ -25,21 +25,22 @@ pub struct Audit {
 
 /// A line of it.
 #[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
+pub(super) struct Line {
     /// Seconds since 1970, with milliseconds.
     pub(super) time: f64,
-    pub(super) request: &'a str,
-    pub(super) who: Option<&'a str>,
+    pub(super) request: String,
+    pub(super) who: Option<String>,
     pub(super) address: IpAddr,
-    pub(super) repository: &'a str,
+    pub(super) repository: String,
     /// `ref`, `pack`, `index`, `repository` and so on.
-    pub(super) what: &'a str,
+    pub(super) what: String,
     /// Which one.
-    pub(super) name: &'a str,
-    pub(super) method: &'a str,
+    pub(super) name: String,
+    pub(super) method: String,
     /// Where a ref was said to stand, and where it stands now.
-    pub(super) old: Option<&'a str>,
-    pub(super) new: Option<&'a str>,
+    pub(super) old: Option<String>,
+    pub(super) new: Option<String>,
+    /// 499 if whoever asked went away: it may have been done, or not.
     pub(super) status: u16,
 }
 
@@ -65,14 +66,14 @@ impl Audit {
     }
 
     /// Appends a line. When that fails it is told in the other log.
-    pub(super) fn write(&self, line: &Line<'_>) {
+    pub(super) fn write(&self, line: &Line) {
         if let Err(error) = self.append(line) {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, ?line, "a write is missing in the audit log");
         }
     }
 
-    fn append(&self, line: &Line<'_>) -> Result<(), PathError> {
+    fn append(&self, line: &Line) -> Result<(), PathError> {
         let failed = |source| PathError { action: "write", path: self.path.clone(), source };
         let mut bytes = serde_json::to_vec(line).map_err(|why| failed(why.into()))?;
         bytes.push(b'\n');

@@ -24,6 +24,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
+use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use self::{
@@ -36,8 +37,9 @@ use crate::{
     access::{
         Access,
         need::{Need, need},
-        who::{Right, Who},
+        who::{Asker, Right, Who},
     },
+    problem::Problem,
     settings::Log,
 };
 
@@ -55,13 +57,13 @@ const PATH_BYTES: usize = 1024;
 pub struct Observe {
     access: Arc<Access>,
     metrics: Arc<Metrics>,
-    audit: Option<Audit>,
+    audit: Option<Arc<Audit>>,
 }
 
 impl Observe {
     /// Sees requests to what `access` guards.
     pub fn new(access: Arc<Access>, log: &Log) -> Self {
-        let audit = log.audit.as_deref().map(Audit::later);
+        let audit = log.audit.as_deref().map(|path| Arc::new(Audit::later(path)));
         Self { access, metrics: Arc::default(), audit }
     }
 
@@ -80,6 +82,7 @@ pub async fn observe(
     let id = id_of(request.headers());
     let mut entry = Entry::new(&seen, &id, &request);
     let metrics = Arc::clone(&seen.metrics);
+    request.extensions_mut().insert(entry.asker.clone());
     let (head, body) = request.into_parts();
     request = Request::from_parts(
         head,
@@ -94,9 +97,14 @@ pub async fn observe(
     }
     keep_length(&entry.method, &mut response);
     entry.status = response.status();
-    entry.who = response.extensions().get::<Who>().cloned();
-    if let Some(audit) = &seen.audit {
-        span.in_scope(|| entry.audit(audit, response.headers()));
+    if let Some(problem) = response.extensions().get::<Problem>() {
+        span.in_scope(|| tracing::debug!(code = ?problem.code, %problem, "refused"));
+    }
+    if let Some((audit, line)) = entry.to_audit(Some(response.headers())) {
+        let of_request = span.clone();
+        let write = move || of_request.in_scope(|| audit.write(&line));
+        // It is there before the answer is.
+        let _ = tokio::task::spawn_blocking(write).await;
     }
     entry.span = Some(span);
     let (head, body) = response.into_parts();
@@ -140,12 +148,13 @@ struct Entry {
     route: String,
     repository: Option<String>,
     old: Option<String>,
-    changes: bool,
     is_upload: bool,
     began: Instant,
     status: StatusCode,
     bytes: u64,
-    who: Option<Who>,
+    asker: Asker,
+    /// Until the line is written.
+    audit: Option<Arc<Audit>>,
     span: Option<tracing::Span>,
 }
 
@@ -176,13 +185,13 @@ impl Entry {
             route,
             repository,
             old: old.map(|tag| tag.trim_matches('"').to_owned()),
-            changes,
             is_upload,
             began: Instant::now(),
             // Whoever asked went away before there was an answer.
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
             bytes: 0,
-            who: None,
+            asker: Asker::default(),
+            audit: seen.audit.clone().filter(|_| changes),
             span: None,
         }
     }
@@ -192,10 +201,14 @@ impl Entry {
         self.metrics.sent.inc_by(bytes);
     }
 
-    fn audit(&self, audit: &Audit, answer: &HeaderMap) {
-        if !self.changes {
-            return;
-        }
+    /// Name of the token of whoever asks.
+    fn who(&self) -> Option<&str> {
+        self.asker.who().and_then(Who::name)
+    }
+
+    /// The line for the log of writes, once, if it is one.
+    fn to_audit(&mut self, answer: Option<&HeaderMap>) -> Option<(Arc<Audit>, Line)> {
+        let audit = self.audit.take()?;
         let inside = self.path.strip_prefix("/v1/repos/").unwrap_or(&self.path);
         let rest = inside.split_once('/').map_or("", |(_, rest)| rest);
         let (what, name) = rest.split_once('/').unwrap_or((rest, ""));
@@ -206,31 +219,32 @@ impl Entry {
             "objects" => "object",
             other => other,
         };
-        let new = answer.get(header::ETAG).and_then(|tag| tag.to_str().ok());
-        audit.write(&Line {
+        let new = answer.and_then(|headers| headers.get(header::ETAG)?.to_str().ok());
+        let new = new.map(|tag| tag.trim_matches('"').to_owned());
+        let line = Line {
             time: audit::now(),
-            request: &self.id,
-            who: self.who.as_ref().and_then(Who::name),
+            request: self.id.clone(),
+            who: self.who().map(str::to_owned),
             address: self.address,
-            repository: self.repository.as_deref().unwrap_or_default(),
-            what,
-            name: &percent_decode_str(name).decode_utf8_lossy(),
-            method: self.method.as_str(),
-            old: self.old.as_deref(),
-            new: new.map(|tag| tag.trim_matches('"')).filter(|_| self.status.is_success()),
+            repository: self.repository.clone().unwrap_or_default(),
+            what: what.to_owned(),
+            name: percent_decode_str(name).decode_utf8_lossy().into_owned(),
+            method: self.method.to_string(),
+            old: self.old.clone(),
+            new: new.filter(|_| self.status.is_success()),
             status: self.status.as_u16(),
-        });
+        };
+        Some((audit, line))
     }
 
     fn log(&self, took: Duration) {
-        let who = self.who.as_ref().and_then(Who::name);
         tracing::info!(
             method = self.method.as_str(),
             path = self.path,
             status = self.status.as_u16(),
             bytes = self.bytes,
             ms = took.as_secs_f64() * 1000.0,
-            who,
+            who = self.who(),
             address = %self.address,
             repository = self.repository.as_deref(),
             "answered"
@@ -247,9 +261,15 @@ impl Drop for Entry {
         }
         self.metrics.answered(&self.method, &self.route, self.status.as_u16(), took);
         let span = self.span.take();
-        match span {
-            Some(span) => span.in_scope(|| self.log(took)),
-            None => tracing::error_span!("request", id = self.id).in_scope(|| self.log(took)),
+        let span = span.unwrap_or_else(|| tracing::error_span!("request", id = self.id));
+        span.in_scope(|| self.log(took));
+        // Nobody waited for the answer. What was asked for may have been done.
+        if let Some((audit, line)) = self.to_audit(None) {
+            let write = move || span.in_scope(|| audit.write(&line));
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn_blocking(write)),
+                Err(_) => write(),
+            }
         }
     }
 }

@@ -3,10 +3,39 @@
 
 /// Words that stand in paths for themselves.
 const WORDS: &[&str] = &[
-    "archive", "assets", "bundle", "bundles", "c", "commits", "config", "diff", "file", "files",
-    "find", "head", "health", "history", "index", "log", "login", "logout", "metadata", "metrics",
-    "missing", "objects", "packs", "r", "raw", "ready", "refs", "repos", "search", "stats",
-    "status", "tree", "uploads", "v1",
+    "archive.tar",
+    "archive.tar.zst",
+    "archive.zip",
+    "assets",
+    "bundle",
+    "bundles",
+    "c",
+    "commits",
+    "config",
+    "diff",
+    "files",
+    "find",
+    "head",
+    "health",
+    "history",
+    "index",
+    "log",
+    "login",
+    "logout",
+    "metrics",
+    "missing",
+    "objects",
+    "openapi.json",
+    "packs",
+    "r",
+    "ready",
+    "refs",
+    "repos",
+    "search",
+    "stats",
+    "tree",
+    "uploads",
+    "v1",
 ];
 
 /// Such as `/v1/repos/*/packs/*`: of each path the words that are known at the
@@ -32,6 +61,17 @@ pub(super) fn route(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_of_the_protocol_has_names() {
+        let text = include_str!("../../../docs/openapi.json");
+        let document: serde_json::Value = serde_json::from_str(text).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        assert!(paths.len() > 20, "{}", paths.len());
+        for path in paths.keys() {
+            assert!(!route(path).contains("other"), "{path} is {}", route(path));
+        }
+    }
 
     #[test]
     fn what_is_particular_is_left_out() {

@@ -1,0 +1,281 @@
+//! Clients that say nothing, little, too much or nonsense, over connections that
+//! no library sees to: they go without harm, and others are served meanwhile.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpStream},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use snap_server::{
+    hub::Hub,
+    routes::Server,
+    run::Listening,
+    settings::{Limits, Log, Settings},
+};
+
+use crate::place::{Place, Serving};
+
+/// How long something may take on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start(place: &Place, limits: Limits) -> Serving {
+    Serving::start(place, Settings { limits, ..Settings::default() })
+}
+
+fn connect(serving: &Serving) -> TcpStream {
+    let stream = TcpStream::connect(serving.origin().trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// What comes until the other side ends it.
+fn rest(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("it was not ended: {error}"),
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The status of the answer to these bytes; `None` if there is none.
+fn status(serving: &Serving, request: &str) -> Option<u16> {
+    let mut stream = connect(serving);
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let answer = rest(stream);
+    Some(answer.strip_prefix("HTTP/1.1 ")?.split(' ').next()?.parse().unwrap())
+}
+
+async fn is_served(serving: &Serving) {
+    let answer = tokio::time::timeout(PATIENCE, serving.get("refs").send()).await;
+    assert_eq!(answer.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_too_little_is_sent_away() {
+    let place = Place::new();
+    let limits = Limits { header_secs: 1, stall_secs: 1, ..Limits::default() };
+    let serving = start(&place, limits);
+    let put = "PUT /v1/repos/default/packs/";
+    let name = "5f".repeat(32);
+    let half_a_body =
+        format!("{put}{name} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nab");
+    for said in
+        ["", "P", "PRI * HTTP/2.0\r\n\r\n", "GET / HT", "GET / HTTP/1.1\r\nHost: lo", &half_a_body]
+    {
+        let mut stream = connect(&serving);
+        stream.write_all(said.as_bytes()).unwrap();
+        let begun = Instant::now();
+        let answer = tokio::task::spawn_blocking(|| rest(stream)).await.unwrap();
+        assert!(begun.elapsed() > Duration::from_millis(500), "{said:?}: {answer}");
+        let told = said.ends_with("ab");
+        assert_eq!(answer.contains("the body stood still"), told, "{said:?}: {answer}");
+    }
+    assert!(fs_err::read_dir(place.staged()).map_or(true, |mut left| left.next().is_none()));
+    is_served(&serving).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_no_answers_is_sent_away() {
+    let place = Place::new();
+    let limits = Limits { stall_secs: 1, connections: 1, ..Limits::default() };
+    let serving = start(&place, limits);
+    let mut greedy = connect(&serving);
+    greedy.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let request = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // Until neither side takes any more.
+    while greedy.write_all(request).is_ok() {}
+    // The one connection that there may be is free again.
+    let since = Instant::now();
+    while serving.get("refs").send().await.is_err() {
+        assert!(since.elapsed() < PATIENCE, "it is held for ever");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(greedy);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_are_as_many_connections_as_there_may_be() {
+    let place = Place::new();
+    for limits in [
+        Limits { connections: 2, ..Limits::default() },
+        Limits { address_connections: 2, ..Limits::default() },
+    ] {
+        let serving = start(&place, limits);
+        let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let answered = |stream: &mut TcpStream| {
+            stream.write_all(request).is_ok()
+                && stream.read(&mut [0; 1000]).is_ok_and(|bytes| bytes > 0)
+        };
+        let (mut one, mut two) = (connect(&serving), connect(&serving));
+        assert!(answered(&mut one) && answered(&mut two));
+        assert!(!answered(&mut connect(&serving)), "one too many");
+        assert!(answered(&mut one), "others go on");
+        drop(one);
+        let since = Instant::now();
+        while !answered(&mut connect(&serving)) {
+            assert!(since.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // Both ends are of this process.
+    let many = 10_000.min((files.saturating_sub(1000) / 2) as usize);
+    let place = Place::new();
+    place.change("a", "content");
+    let limits = Limits {
+        address_connections: 0,
+        connections: many + 10,
+        header_secs: 600,
+        ..Limits::default()
+    };
+    let serving = start(&place, limits);
+    is_served(&serving).await;
+    let before = resident_bytes();
+    let mut idle = Vec::new();
+    for _ in 0..many {
+        idle.push(connect(&serving));
+    }
+    is_served(&serving).await;
+    let used = resident_bytes().saturating_sub(before);
+    assert!(used < many * (16 << 10), "{used} bytes for {many}");
+    drop(idle);
+    is_served(&serving).await;
+}
+
+fn resident_bytes() -> usize {
+    let status = fs_err::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_is_refused() {
+    let place = Place::new();
+    place.change("a", "content");
+    let serving = Serving::of(&place);
+    let path = "/v1/repos/default/missing";
+    let post = |headers: &str| {
+        status(&serving, &format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\nx"))
+    };
+    for headers in [
+        "Content-Length: -1",
+        "Content-Length: 99999999999999999999999",
+        "Content-Length: 1\r\nContent-Length: 2",
+        "Content-Length: 0x1",
+        "Transfer-Encoding: nonsense",
+        "Content-Length: 18446744073709551615",
+        "Bad Header: x",
+        "X: a\0b",
+    ] {
+        // No answer is one, too: the connection ended.
+        let refused = post(headers);
+        assert!(
+            refused.is_none_or(|status| (400..500).contains(&status)),
+            "{headers}: {refused:?}"
+        );
+    }
+    let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(200_000));
+    assert_eq!(status(&serving, &long), Some(431));
+    for path in ["/v1/repos/a%0d%0aSet-Cookie:%20x=y/refs", "/r/a%0d%0aX-Evil:%201/c/main"] {
+        let mut stream = connect(&serving);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let answer = rest(stream);
+        let head = answer.split("\r\n\r\n").next().unwrap().to_lowercase();
+        assert!(head.starts_with("http/1.1 404"), "{head}");
+        assert!(!head.contains("x-evil") && !head.contains("x=y"), "{head}");
+    }
+    for dots in
+        ["/v1/repos/default/../../../etc/passwd", "/assets/../../etc/passwd", "//etc/passwd"]
+    {
+        let got = status(&serving, &format!("GET {dots} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        assert_eq!(got, Some(404), "{dots}");
+    }
+    is_served(&serving).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_sender_hangs_up_is_logged() {
+    let place = Place::new();
+    let commit = place.change("a", "content");
+    let audit = place.folder.path().join("audit.jsonl");
+    let log = Log { audit: Some(audit.clone()), ..Log::default() };
+    let serving = Serving::start(&place, Settings { log, ..Settings::default() });
+    let body = format!("{{\"commit\": \"{commit}\"}}");
+    for number in 0..20 {
+        let mut stream = connect(&serving);
+        write!(
+            stream,
+            "PUT /v1/repos/default/refs/tags/t{number} HTTP/1.1\r\nHost: localhost\r\n\
+             If-None-Match: *\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        stream.shutdown(Shutdown::Both).unwrap();
+    }
+    let since = Instant::now();
+    loop {
+        let logged = fs_err::read_to_string(&audit).unwrap_or_default();
+        let moved = fs_err::read_dir(place.store().join("refs/tags")).map_or(0, Iterator::count);
+        let told = (0..20).filter(|number| logged.contains(&format!("tags/t{number}\""))).count();
+        // What came in whole was begun at least; each that was is told of.
+        if told >= moved && (told == 20 || since.elapsed() > Duration::from_secs(3)) {
+            break;
+        }
+        assert!(since.elapsed() < PATIENCE, "{moved} moved, {told} told:\n{logged}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_ends_what_is_under_way_before_it_stops() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", "content");
+    let id = here.repo.store().packs()[0];
+    let bytes = here.pack_bytes(&id);
+    let (first, last) = bytes.split_at(bytes.len() / 2);
+    // One goes on, the other one never does.
+    for goes_on in [true, false] {
+        let limits = Limits { stop_secs: if goes_on { 20 } else { 1 }, ..Limits::default() };
+        let settings =
+            Settings { listen: "127.0.0.1:0".parse().unwrap(), limits, ..Settings::default() };
+        let hub = Hub::open(&there.store()).unwrap();
+        let listening = Listening::new(Server::new(hub, settings)).unwrap();
+        let (address, stop) = (listening.address().unwrap(), listening.stop());
+        let answering = tokio::spawn(listening.answer());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let name = if goes_on { id.to_string() } else { "5f".repeat(32) };
+        write!(
+            stream,
+            "PUT /v1/repos/default/packs/{name} HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Length: {}\r\n\r\n",
+            bytes.len()
+        )
+        .unwrap();
+        stream.write_all(first).unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let asked = Instant::now();
+        stop.stop();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!answering.is_finished(), "it waits");
+        if goes_on {
+            stream.write_all(last).unwrap();
+            let answer = tokio::task::spawn_blocking(|| rest(stream)).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        }
+        tokio::time::timeout(PATIENCE, answering).await.unwrap().unwrap().unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    }
+}
