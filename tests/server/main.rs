@@ -22,4 +22,5 @@ mod showcase;
 mod tls;
 mod tokens;
 mod upstream;
+mod upstream_away;
 mod watched;

@@ -20,14 +20,14 @@ use tokio::runtime::Handle;
 use crate::place::{Place, Serving, json, refused};
 
 /// A bucket behind a proxy, and folders for caches.
-struct Bucket {
-    server: S3Server,
-    proxy: Proxy,
-    folder: tempfile::TempDir,
+pub(crate) struct Bucket {
+    pub(crate) server: S3Server,
+    pub(crate) proxy: Proxy,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Bucket {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = S3Server::start(S3Options::default());
         let proxy = Proxy::start(&server.endpoint());
@@ -35,11 +35,11 @@ impl Bucket {
     }
 
     /// A server before it, whose cache is called so.
-    fn replica(&self, cache: &str) -> Serving {
+    pub(crate) fn replica(&self, cache: &str) -> Serving {
         self.bounded(cache, 1 << 30)
     }
 
-    fn bounded(&self, cache: &str, cache_bytes: u64) -> Serving {
+    pub(crate) fn bounded(&self, cache: &str, cache_bytes: u64) -> Serving {
         let options = [("endpoint", self.proxy.endpoint()), ("region", "us-east-1".to_owned())];
         let origin = Origin {
             location: "s3://bucket/all".parse().unwrap(),
@@ -54,18 +54,18 @@ impl Bucket {
     }
 
     /// Nobody answers.
-    fn go_away(&self) {
+    pub(crate) fn go_away(&self) {
         self.proxy.add(Rule::new(Fault::Reset));
     }
 
-    async fn come_back(&self) {
+    pub(crate) async fn come_back(&self) {
         self.proxy.clear_rules();
         // Nobody asks before.
         tokio::time::sleep(Duration::from_millis(1100)).await;
     }
 }
 
-fn before(origin: Origin, cache: std::path::PathBuf, cache_bytes: u64) -> Serving {
+pub(crate) fn before(origin: Origin, cache: std::path::PathBuf, cache_bytes: u64) -> Serving {
     let cache = Cache::open(&cache, &origin.key(), cache_bytes).unwrap();
     let patience = Duration::from_secs(5);
     let upstream = Upstream::new(origin, cache, patience, Handle::current()).unwrap();
@@ -73,25 +73,25 @@ fn before(origin: Origin, cache: std::path::PathBuf, cache_bytes: u64) -> Servin
 }
 
 /// A relay before a server.
-fn relay(of: &Serving, cache: &std::path::Path) -> Serving {
+pub(crate) fn relay(of: &str, cache: &std::path::Path) -> Serving {
     let origin = Origin {
-        location: of.base.split("/v1").next().unwrap().parse().unwrap(),
+        location: of.parse().unwrap(),
         options: BTreeMap::new(),
         secrets: Secrets::default(),
     };
     before(origin, cache.to_owned(), 1 << 30)
 }
 
-fn creation(serving: &Serving) -> RequestBuilder {
+pub(crate) fn creation(serving: &Serving) -> RequestBuilder {
     serving.client.put(&serving.base).body(Config::default().to_text())
 }
 
-async fn create(serving: &Serving) {
+pub(crate) async fn create(serving: &Serving) {
     let made = creation(serving).send().await.unwrap();
     assert_eq!(made.status(), StatusCode::CREATED);
 }
 
-fn set(serving: &Serving, branch: &str, from: Option<CommitId>, to: CommitId) -> RequestBuilder {
+pub(crate) fn set(serving: &Serving, branch: &str, from: Option<CommitId>, to: CommitId) -> RequestBuilder {
     let path = format!("refs/heads/{branch}");
     let put = serving.put(&path, format!("{{\"commit\": \"{to}\"}}"));
     match from {
@@ -100,20 +100,20 @@ fn set(serving: &Serving, branch: &str, from: Option<CommitId>, to: CommitId) ->
     }
 }
 
-async fn stands(serving: &Serving, branch: &str) -> Option<CommitId> {
+pub(crate) async fn stands(serving: &Serving, branch: &str) -> Option<CommitId> {
     let response = serving.get(&format!("refs/heads/{branch}")).send().await.unwrap();
     let tag = response.headers().get("etag")?.to_str().unwrap();
     Some(tag.trim_matches('"').parse().unwrap())
 }
 
-async fn pack(serving: &Serving, id: &PackId) -> Vec<u8> {
+pub(crate) async fn pack(serving: &Serving, id: &PackId) -> Vec<u8> {
     let response = serving.get(&format!("packs/{id}")).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     response.bytes().await.unwrap().to_vec()
 }
 
 /// Sends what a place has and nobody was told of, and moves `main` there.
-async fn push(serving: &Serving, from: &Place, before: Option<CommitId>, to: CommitId) {
+pub(crate) async fn push(serving: &Serving, from: &Place, before: Option<CommitId>, to: CommitId) {
     let mut new = Vec::new();
     for id in from.repo.store().packs() {
         let counts = serving.client.head(format!("{}/packs/{id}", serving.base)).send().await;
@@ -398,7 +398,7 @@ async fn a_relay_passes_pushes_on_and_keeps_what_was_read() {
     let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
     let first = place.change("a", "first");
     let server = Serving::of(&there);
-    let relayed = relay(&server, folder.path());
+    let relayed = relay(server.origin(), folder.path());
     let names = json(relayed.client.get(relayed.base.replace("/default", "")), StatusCode::OK);
     assert_eq!(names.await["repositories"][0]["name"], "default");
     push(&relayed, &place, None, first).await;

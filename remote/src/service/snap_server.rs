@@ -273,8 +273,21 @@ impl SnapServer {
             _ => Ok(Vec::new()),
         };
         match listed {
-            Err(error) if error.what == What::NotFound => Ok(Vec::new()),
+            Err(error) if error.what == What::NotFound => self.nothing(prefix).await,
             listed => listed,
+        }
+    }
+
+    /// Nothing is listed of a repository that is not there. One that is there
+    /// lists what it has: then it was not seen for a moment.
+    async fn nothing(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
+        match self.read_key(CONFIG, limits::CONFIG_BYTES).await {
+            Err(error) if error.what == What::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                let why = "it is there, and is not".to_owned();
+                Err(ServiceError::new("list", prefix, What::Temporary, why))
+            }
         }
     }
 }

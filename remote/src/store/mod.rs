@@ -58,6 +58,8 @@ pub struct RemoteStore {
     listed: BTreeMap<String, u64>,
     /// About the length of a file of its index.
     index_file_bytes: u64,
+    /// What is known is forgotten only of a store that is there.
+    is_kept: bool,
 }
 
 /// What was found when a remote store was looked at.
@@ -78,7 +80,27 @@ impl RemoteStore {
     pub fn new(client: Client, location: String, cache: &Path) -> Result<Self, RemoteError> {
         let client = client.at(&location);
         let (mirror, listed) = (Mirror::open(cache)?, BTreeMap::new());
-        Ok(Self { client, location, mirror, listed, index_file_bytes: index::FILE_BYTES })
+        let index_file_bytes = index::FILE_BYTES;
+        Ok(Self { client, location, mirror, listed, index_file_bytes, is_kept: false })
+    }
+
+    /// The same, which keeps what is known when there is no store any more: that
+    /// is an error then.
+    #[must_use]
+    pub fn kept(self) -> Self {
+        Self { is_kept: true, ..self }
+    }
+
+    /// Sees to it that there is a store: a place where everything is gone may be
+    /// one that cannot be seen just now.
+    ///
+    /// # Errors
+    /// [`RemoteError::Emptied`] when there is none.
+    pub async fn must_be_there(&self) -> Result<(), RemoteError> {
+        match self.client.find(CONFIG, limits::CONFIG_BYTES).await? {
+            Some(_) => Ok(()),
+            None => Err(RemoteError::Emptied { location: self.location.clone() }),
+        }
     }
 
     /// The same, which writes files of about so many bytes to its index.

@@ -179,6 +179,9 @@ impl Behind {
                 continue;
             }
             if moving.known.as_ref() != Some(&found) {
+                if found.0.is_empty() && !self.store().packs().is_empty() {
+                    self.wait(self.asking.must_be_there())?;
+                }
                 self.refresh(&mut moving)?;
                 self.follow(&found).map_err(|error| self.told(error))?;
                 moving.known = Some(found);

@@ -54,6 +54,9 @@ impl Contact {
         match &error {
             // What fails here says nothing about it.
             RemoteError::Store(_) | RemoteError::Ref(_) | RemoteError::Io(_) => {}
+            // It may be that a disk is not mounted there, or that this server may
+            // not see it any more.
+            RemoteError::Emptied { .. } => self.gone(&error.to_string()),
             error if error.kind() == ErrorKind::Unavailable && !is_full(error) => {
                 self.gone(&error.to_string());
             }
@@ -104,6 +107,7 @@ pub fn problem(error: RemoteError) -> Problem {
         RemoteError::Ref(error) => return (*error).into(),
         RemoteError::Io(error) => return error.into(),
         ref error => match error.kind() {
+            _ if matches!(error, RemoteError::Emptied { .. }) => away(),
             _ if is_full(error) => Problem::new(Code::Full, "no room is left upstream"),
             ErrorKind::NotFound => Problem::new(Code::NotFound, "it is not there upstream"),
             ErrorKind::Damaged => Problem::new(Code::Damaged, "the store upstream is damaged"),

@@ -164,7 +164,7 @@ impl Upstream {
         let client = self.client(self.below(name)).map_err(wrong)?;
         let cache = self.cache.of(name).join(mirror);
         let location = self.location(self.below(name)).to_string();
-        RemoteStore::new(client, location, &cache).map_err(problem)
+        RemoteStore::new(client, location, &cache).map(RemoteStore::kept).map_err(problem)
     }
 
     /// Path of a repository below the location.

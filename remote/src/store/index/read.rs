@@ -38,7 +38,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`] when an outline is not what its name says,
     /// [`RemoteError::Vanished`] when one is listed again and again and not
-    /// there.
+    /// there; [`RemoteError::Emptied`] for one that is [kept](Self::kept).
     pub async fn refresh(&mut self) -> Result<(), RemoteError> {
         let listed = self.client.list(INDEX).await?;
         self.take_in_listed(listed).await
@@ -57,6 +57,9 @@ impl RemoteStore {
                 return Err(RemoteError::Vanished { key, location: self.location.clone() });
             }
             if gone.is_none() {
+                if self.is_kept {
+                    self.must_be_there().await?;
+                }
                 self.mirror.reset()?;
                 continue;
             }
