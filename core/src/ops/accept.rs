@@ -85,9 +85,9 @@ pub fn run(
     observer.phase(Phase::Structure, None);
     check_complete(&incoming, tips, observer)?;
     observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(|error| match error {
-        error @ StoreError::Io(_) => AcceptError::Store(error),
-        error => AcceptError::Damaged(error),
+    incoming.check_lists(observer).map_err(|error| match is_ours(&error) {
+        true => AcceptError::Store(error),
+        false => AcceptError::Damaged(error),
     })?;
     if observer.cancelled() {
         return Err(AcceptError::Interrupted);
@@ -118,10 +118,15 @@ pub fn check_commit(
 fn told(error: ReachError) -> AcceptError {
     match error {
         ReachError::Interrupted => AcceptError::Interrupted,
-        // A disk that fails says nothing about what was sent.
-        ReachError::Store(error @ StoreError::Io(_)) => AcceptError::Store(error),
+        ReachError::Store(error) if is_ours(&error) => AcceptError::Store(error),
         error => AcceptError::Incomplete(Box::new(error)),
     }
+}
+
+/// A disk that fails, and what lies elsewhere and cannot be had, say nothing
+/// about what was sent.
+fn is_ours(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io(_)) || error.is_elsewhere()
 }
 
 fn check_complete(
