@@ -1,7 +1,7 @@
 //! A store of which some packs lie elsewhere: how its packs fill up and become
 //! whole, and that everything else goes on beside them.
 
-use std::sync::Arc;
+use std::{os::unix::fs::FileExt, sync::Arc};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use snap_core::{
@@ -449,4 +449,40 @@ impl snap_core::disk::Gate for Refusing {
     fn pass(&self, _: snap_core::disk::Step, _: &std::path::Path) -> snap_core::disk::Verdict {
         snap_core::disk::Verdict::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
     }
+}
+
+#[test]
+fn a_stub_that_takes_the_place_of_one_that_is_completed_is_not_taken_for_whole() {
+    let (from, id) = history();
+    let (scratch, elsewhere) = stubs(&from, id);
+    let repo = reaching(&scratch, &elsewhere);
+    let pack = repo.store().partial_packs()[0];
+    for (_, frame) in frames(repo.store()).iter().filter(|(of, _)| *of == pack) {
+        put(repo.store(), &elsewhere, &pack, &frame.range());
+    }
+    let path = repo.store().pack_path(&pack);
+    let other = scratch.path("other");
+    let outline = from.repo().store().outline(&pack).unwrap();
+    let file = fs_err::File::create(&other).unwrap();
+    file.file().write_all_at(&outline.head, 0).unwrap();
+    let tail = outline.file_bytes - outline.tail.len() as u64;
+    file.file().write_all_at(&outline.tail, tail).unwrap();
+    let locked = fs_err::File::open(&path).unwrap();
+    locked.file().lock().unwrap();
+    // Nobody sheds what somebody completes.
+    assert!(!repo.store().shed(&pack, &|| true).unwrap());
+    std::thread::scope(|scope| {
+        let completing = scope.spawn(|| repo.store().complete(&pack, &Silent));
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        fs_err::rename(&other, &path).unwrap();
+        drop(locked);
+        let done = completing.join().unwrap();
+        assert!(matches!(done, Err(StoreError::Absent { .. })), "{done:?}");
+    });
+    repo.store().fetch_pack(&pack).unwrap();
+    assert!(!repo.store().shed(&pack, &|| false).unwrap());
+    assert!(!repo.store().is_partial(&pack));
+    assert!(repo.store().shed(&pack, &|| true).unwrap());
+    assert!(repo.store().is_partial(&pack));
+    make_whole(&scratch, &elsewhere);
 }

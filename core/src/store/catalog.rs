@@ -12,8 +12,11 @@ use std::{
     collections::{HashMap, HashSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
-    time::{Duration, SystemTime},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{
@@ -105,11 +108,32 @@ pub(super) struct PackSlot {
     pub(super) span: Option<Span>,
     pub(super) home: Home,
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
+    /// When it was last read, in seconds since 1970.
+    used_secs: AtomicU64,
 }
 
 impl PackSlot {
     fn new(id: PackId, path: PathBuf, span: Option<Span>, home: Home) -> Arc<Self> {
-        Arc::new(Self { id, path, span, home, open: Mutex::new(None) })
+        Arc::new(Self {
+            id,
+            path,
+            span,
+            home,
+            open: Mutex::new(None),
+            used_secs: AtomicU64::new(0),
+        })
+    }
+
+    /// It is read now.
+    pub(super) fn touch(&self) {
+        let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
+        self.used_secs.store(now, Ordering::Relaxed);
+    }
+
+    /// When it was last read, if it was.
+    pub(super) fn used(&self) -> Option<SystemTime> {
+        let secs = self.used_secs.load(Ordering::Relaxed);
+        (secs > 0).then(|| UNIX_EPOCH + Duration::from_secs(secs))
     }
 
     /// Opens the pack; frames that are not here come from `fetcher`.

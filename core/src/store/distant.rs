@@ -9,12 +9,16 @@
 
 use std::{
     fmt::{self, Debug},
+    fs,
     ops::Range,
+    os::unix::fs::MetadataExt,
+    path::Path,
     sync::Arc,
+    time::SystemTime,
 };
 
 use crate::{
-    base::{id::PackId, kind::ErrorKind},
+    base::{id::PackId, io::PathError, kind::ErrorKind},
     disk::{NewFile, Renamed, scratch::unique_name},
     format::outline::Outline,
     store::{
@@ -153,15 +157,24 @@ impl Store {
         Ok(file)
     }
 
-    /// Gives up the frames of a pack that lies elsewhere, too: a stub takes its
-    /// place, durably, and what is read of it is fetched again. Whoever reads it
-    /// now reads on. **Not** checked: that it lies elsewhere.
+    /// Gives up the frames of a pack that lies elsewhere, too, if it `may` be when
+    /// nobody else changes it: a stub takes its place, durably, and what is read
+    /// of it is fetched again. Whoever reads it now reads on. Says whether that was
+    /// done: it is not while somebody fills it or makes it whole. **Not** checked:
+    /// that it lies elsewhere.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be read, or the stub not be written; the
     /// pack is then as it was.
-    pub fn shed(&self, id: &PackId) -> Result<(), StoreError> {
+    pub fn shed(&self, id: &PackId, may: &dyn Fn() -> bool) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
+        let Some(home) = self.catalog().slot(id).map(|slot| slot.home) else { return Ok(false) };
+        let path = layout.path(home, id);
+        let Ok(locked) = fs_err::File::open(&path) else { return Ok(false) };
+        // Held until the catalog knows of it, as by whoever completes it.
+        if locked.file().try_lock().is_err() || !is_at(&path, locked.file())? || !may() {
+            return Ok(false);
+        }
         let outline = self.outline(id)?;
         disk.create_folders(&layout.partial)?;
         disk.create_folders(&layout.tmp)?;
@@ -178,7 +191,21 @@ impl Store {
             }
             (catalog, ())
         });
-        Ok(disk.remove(&layout.path(Home::Whole, id))?)
+        disk.remove(&layout.path(Home::Whole, id))?;
+        Ok(true)
+    }
+
+    /// When something of a pack was last read, if frames may come from elsewhere
+    /// and it was since it came here, whole or in part.
+    pub fn last_used(&self, id: &PackId) -> Option<SystemTime> {
+        self.catalog().slot(id).and_then(|slot| slot.used())
+    }
+
+    /// The packs that are here, with each of those that came together either all
+    /// of them or none.
+    pub fn settled_packs(&self) -> Vec<PackId> {
+        let _nobody_adds = self.coming.write();
+        self.packs()
     }
 
     /// Takes frames that are not here from `distant`.
@@ -191,6 +218,13 @@ impl Store {
         }
         self
     }
+}
+
+/// Whether an open file is the one at `path`.
+pub(super) fn is_at(path: &Path, file: &fs::File) -> Result<bool, StoreError> {
+    let inode = |stat: fs::Metadata| (stat.dev(), stat.ino());
+    let ours = file.metadata().map_err(PathError::when("stat", path))?;
+    Ok(fs_err::metadata(path).is_ok_and(|there| inode(there) == inode(ours)))
 }
 
 impl PackFile {

@@ -308,6 +308,7 @@ impl<'s> Incoming<'s> {
     /// [`StoreError`]; the store may then have some of the objects, which
     /// nothing refers to.
     pub fn adopt(self, level: i32) -> Result<Added, StoreError> {
+        let _all_at_once = self.target.coming.read();
         // Its index is of no further use.
         self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
@@ -350,6 +351,7 @@ impl<'s> Incoming<'s> {
     /// # Errors
     /// As [`Incoming::adopt`].
     pub fn adopt_packs(self) -> Result<Added, StoreError> {
+        let _all_at_once = self.target.coming.read();
         self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
         // So that little can come between the first that counts and the last.

@@ -65,6 +65,8 @@ pub struct Store {
     repaired: Mutex<Repair>,
     origin: Origin,
     pub(super) fetcher: Option<Arc<Fetcher>>,
+    /// Shared by those who add several packs that belong together.
+    pub(super) coming: RwLock<()>,
 }
 
 /// Where the packs are.
@@ -139,6 +141,7 @@ impl Store {
             repaired: Mutex::new(Repair::default()),
             origin,
             fetcher: None,
+            coming: RwLock::default(),
         }
     }
 
@@ -310,6 +313,9 @@ impl Store {
     pub fn pack(&self, number: u32) -> Result<Arc<PackFile>, StoreError> {
         let catalog = self.catalog();
         let slot = catalog.packs.get(number as usize).expect("a place has a pack of this store");
+        if self.fetcher.is_some() {
+            slot.touch();
+        }
         let mut open = lock(&slot.open);
         if let Some(pack) = &*open {
             return Ok(Arc::clone(pack));

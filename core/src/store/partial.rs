@@ -21,7 +21,7 @@ use crate::{
         wire::FormatError,
     },
     store::{
-        PackFile, Place, Store, StoreError, catalog::Layout, pack_reader::Home,
+        PackFile, Place, Store, StoreError, catalog::Layout, distant::is_at, pack_reader::Home,
         pack_writer::publish,
     },
 };
@@ -193,17 +193,20 @@ impl Store {
         let (layout, disk) = (self.layout(), self.disk());
         let from = layout.path(Home::Partial, pack);
         let to = layout.path(Home::Whole, pack);
-        let locked = match fs_err::File::open(&from) {
-            // Somebody else was faster.
-            Err(_) if to.exists() => return Ok(true),
-            locked => locked.map_err(PathError::when("open", &from))?,
+        let locked = loop {
+            let locked = match fs_err::File::open(&from) {
+                // Somebody else was faster.
+                Err(_) if to.exists() => return Ok(true),
+                locked => locked.map_err(PathError::when("open", &from))?,
+            };
+            // Nobody writes to it from here on. Where nothing can be locked,
+            // nobody else can be kept from it either.
+            let _ = locked.file().lock();
+            // Another stub may have taken its place meanwhile.
+            if is_at(&from, locked.file())? {
+                break locked;
+            }
         };
-        // Nobody writes to it from here on. Where nothing can be locked,
-        // nobody else can be kept from it either.
-        let _ = locked.file().lock();
-        if !from.exists() && to.exists() {
-            return Ok(true);
-        }
         // What is open may be the file that had this name before.
         let file = match file.is_of(&from, locked.file())? {
             true => file,
@@ -214,7 +217,6 @@ impl Store {
         }
         disk.sync_file(&from)?;
         publish(disk, &from, &to)?;
-        drop(locked);
         disk.sync_folder(&layout.objects)?;
         disk.sync_folder(&layout.partial)?;
         self.change_catalog(|before| {
@@ -226,6 +228,7 @@ impl Store {
                 .any(|number| catalog.packs[*number as usize].home == Home::Partial);
             (catalog, ())
         });
+        drop(locked);
         Ok(true)
     }
 
@@ -254,8 +257,14 @@ impl Store {
             (catalog, shadowed)
         });
         for id in shadowed {
-            // Where that fails it is found again, and does no harm.
-            let _ = self.disk().remove(&self.layout().path(Home::Partial, &id));
+            // Held by whoever makes a stub of it just now.
+            let whole = self.layout().path(Home::Whole, &id);
+            let Ok(locked) = fs_err::File::open(&whole) else { continue };
+            let is_ours = locked.file().try_lock().is_ok();
+            if is_ours && is_at(&whole, locked.file()).unwrap_or(false) {
+                // Where that fails it is found again, and does no harm.
+                let _ = self.disk().remove(&self.layout().path(Home::Partial, &id));
+            }
         }
     }
 }
