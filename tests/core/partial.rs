@@ -479,6 +479,7 @@ fn a_stub_that_takes_the_place_of_one_that_is_completed_is_not_taken_for_whole()
         let done = completing.join().unwrap();
         assert!(matches!(done, Err(StoreError::Absent { .. })), "{done:?}");
     });
+    let repo = reaching(&scratch, &elsewhere);
     repo.store().fetch_pack(&pack).unwrap();
     assert!(!repo.store().shed(&pack, &|| false).unwrap());
     assert!(!repo.store().is_partial(&pack));

@@ -23,4 +23,5 @@ mod tls;
 mod tokens;
 mod upstream;
 mod upstream_away;
+mod upstream_steps;
 mod watched;

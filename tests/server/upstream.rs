@@ -91,7 +91,12 @@ pub(crate) async fn create(serving: &Serving) {
     assert_eq!(made.status(), StatusCode::CREATED);
 }
 
-pub(crate) fn set(serving: &Serving, branch: &str, from: Option<CommitId>, to: CommitId) -> RequestBuilder {
+pub(crate) fn set(
+    serving: &Serving,
+    branch: &str,
+    from: Option<CommitId>,
+    to: CommitId,
+) -> RequestBuilder {
     let path = format!("refs/heads/{branch}");
     let put = serving.put(&path, format!("{{\"commit\": \"{to}\"}}"));
     match from {

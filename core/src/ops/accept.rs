@@ -126,7 +126,7 @@ fn told(error: ReachError) -> AcceptError {
 /// A disk that fails, and what lies elsewhere and cannot be had, say nothing
 /// about what was sent.
 fn is_ours(error: &StoreError) -> bool {
-    matches!(error, StoreError::Io(_)) || error.is_elsewhere()
+    matches!(error, StoreError::Io(_) | StoreError::Distant { .. } | StoreError::Garbled { .. })
 }
 
 fn check_complete(

@@ -3,10 +3,11 @@
 
 use std::{
     collections::HashSet,
+    fs::File,
     io::{self, Read, Write},
     ops::Range,
     os::unix::fs::FileExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -94,18 +95,23 @@ impl Layout {
         self.packs.iter().all(is_there)
     }
 
-    /// Writes a part of it.
+    /// Writes a part of it. `open` opens its packs.
     ///
     /// # Errors
     /// Those of `out`, and when a pack cannot be read.
-    pub fn write(&self, range: &Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write(
+        &self,
+        range: &Range<u64>,
+        open: &dyn Fn(&Path) -> io::Result<File>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let mut at = write_part((0, &self.head), range, out)?;
         for (path, bytes) in &self.packs {
             at = write_part((at, &bytes.to_le_bytes()), range, out)?;
             let end = at + bytes;
             let (from, to) = (range.start.max(at), range.end.min(end));
             if from < to {
-                copy(path, from - at..to - at, out)?;
+                copy(&open(path)?, from - at..to - at, out)?;
             }
             at = end;
         }
@@ -127,13 +133,12 @@ fn write_part(
     Ok(end)
 }
 
-fn copy(path: &PathBuf, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
-    let file = fs_err::File::open(path)?;
+fn copy(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
     let mut piece = vec![0; COPY_BYTES.min((range.end - range.start) as usize)];
     let mut at = range.start;
     while at < range.end {
         let some = piece.len().min((range.end - at) as usize);
-        file.file().read_exact_at(&mut piece[..some], at)?;
+        file.read_exact_at(&mut piece[..some], at)?;
         out.write_all(&piece[..some])?;
         at += some as u64;
     }
@@ -186,6 +191,19 @@ impl Repository {
             self.bundles.put(&commit, commit, Arc::clone(&layout), bytes);
         }
         Ok(use_it(&layout))
+    }
+
+    /// Opens a pack of a bundle. Where the store lies elsewhere it may have made
+    /// room for others since it was laid out: then it comes again.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or not be had again.
+    pub fn open_laid(&self, path: &Path) -> io::Result<File> {
+        let id = path.file_name().and_then(|name| name.to_str()?.parse::<PackId>().ok());
+        match (&self.behind, id.filter(|id| self.repo.store().packs().contains(id))) {
+            (Some(_), Some(id)) => self.pack(&id).map(|(file, _)| file).map_err(io::Error::other),
+            _ => Ok(fs_err::File::open(path)?.into_parts().0),
+        }
     }
 
     /// Takes in a bundle that somebody sends. No ref is moved.

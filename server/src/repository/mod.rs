@@ -48,7 +48,6 @@ use crate::{
     upstream::{
         Upstream,
         behind::{Behind, Freshness},
-        cache,
     },
 };
 
@@ -275,16 +274,24 @@ impl Repository {
     /// # Errors
     /// [`Code::NotFound`].
     pub fn pack(&self, id: &PackId) -> Result<(File, u64), Problem> {
-        let open = || fs_err::File::open(self.repo.store().pack_path(id));
         if !self.repo.store().packs().contains(id) {
             self.catch_up(Freshness::Now);
             self.refresh()?;
         }
-        if let Some(behind) = &self.behind
-            && self.repo.store().is_partial(id)
-        {
-            behind.fetch(id)?;
-        }
+        let missing = || Problem::not_found(format_args!("pack {id}"));
+        let file = match &self.behind {
+            Some(behind) => behind.whole(id)?.ok_or_else(missing)?,
+            None => self.open_pack(id)?.ok_or_else(missing)?,
+        };
+        let path = self.repo.store().dir();
+        let bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
+        Ok((file, bytes))
+    }
+
+    /// A pack that is here whole.
+    fn open_pack(&self, id: &PackId) -> Result<Option<File>, Problem> {
+        let store = self.repo.store();
+        let open = || fs_err::File::open(store.pack_path(id));
         let file = match open() {
             Err(_) => {
                 self.refresh()?;
@@ -292,13 +299,8 @@ impl Repository {
             }
             file => file,
         };
-        let file = file.ok().filter(|_| !self.repo.store().is_partial(id));
-        let file = file.ok_or_else(|| Problem::not_found(format_args!("pack {id}")))?;
-        let bytes = file.metadata().map_err(PathError::when("stat", file.path()))?.len();
-        if self.behind.is_some() {
-            cache::touch(file.file());
-        }
-        Ok((file.into_parts().0, bytes))
+        let file = file.ok().filter(|_| !store.is_partial(id));
+        Ok(file.map(|file| file.into_parts().0))
     }
 
     /// Takes a pack: hashes it as it comes, then checks every frame and every
@@ -309,13 +311,21 @@ impl Repository {
     /// nothing is left of it then.
     pub fn receive(&self, id: PackId, pieces: Pieces) -> Result<Sent, Problem> {
         if self.repo.store().packs().contains(&id) {
-            return Ok(Sent::Known);
+            return self.known();
         }
         let sent = self.staged.receive(id, pieces)?;
         if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(&id)) {
             behind.send(&id, &path)?;
         }
         Ok(sent)
+    }
+
+    /// It is there, upstream as well.
+    fn known(&self) -> Result<Sent, Problem> {
+        if let Some(behind) = &self.behind {
+            behind.publish()?;
+        }
+        Ok(Sent::Known)
     }
 
     /// The index that clients read: names and lengths of its files.

@@ -10,7 +10,7 @@ use snap_core::{
     disk::{Disk, scratch::Scratch},
     format::pack::ObjectKind,
     ops::accept,
-    store::{Store, Writer, actual_id},
+    store::{Place, Store, Writer, actual_id},
 };
 
 use super::{Repository, Sent};
@@ -20,6 +20,32 @@ use crate::problem::{Code, Problem};
 pub const OBJECT_BYTES: u64 = limits::CHUNK_BYTES as u64;
 
 impl Repository {
+    /// Where an object lies, if it is there: what came lately counts, here and
+    /// through other servers of what lies upstream.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store cannot be listed.
+    pub fn locate(&self, id: &ObjectId) -> Result<Option<Place>, Problem> {
+        let store = self.repo.store();
+        if let Some(place) = store.locate(id)? {
+            return Ok(Some(place));
+        }
+        self.look_shared()?;
+        Ok(store.locate(id)?)
+    }
+
+    /// Learns of packs that others brought meanwhile, here and upstream, as far
+    /// as it answers.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store cannot be listed.
+    pub fn look_shared(&self) -> Result<(), Problem> {
+        if let Some(behind) = &self.behind {
+            behind.look_shared();
+        }
+        self.refresh()
+    }
+
     /// Takes one object. When it returns, it is durable.
     ///
     /// # Errors
@@ -36,8 +62,8 @@ impl Repository {
             return Err(Problem::new(Code::Rejected, why));
         }
         let store = self.repo.store();
-        if store.locate(id)?.is_some() {
-            return Ok(Sent::Known);
+        if self.locate(id)?.is_some() {
+            return self.known();
         }
         let scratch = Scratch::create(&store.dir().join("tmp"))?;
         Store::create(scratch.path(), &Disk::scratch())?;

@@ -70,7 +70,7 @@ async fn lay_out(server: Server, target: Target, have: Have) -> Result<Ready, Pr
                 let _ = to.send(tag);
             }
             match wanted.blocking_recv() {
-                Ok(range) => layout.write(&range, out),
+                Ok(range) => layout.write(&range, &|path| repository.open_laid(path), out),
                 Err(_) => Ok(()),
             }
         });

@@ -11,7 +11,7 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use snap_core::{base::id::ObjectId, format::pack::ObjectKind, store::Store};
+use snap_core::{base::id::ObjectId, format::pack::ObjectKind};
 
 use super::{
     Server,
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     body::{receive, whole},
     problem::{Code, Problem},
-    repository::OBJECT_BYTES,
+    repository::{OBJECT_BYTES, Repository},
 };
 
 /// Bytes of an id.
@@ -49,7 +49,7 @@ pub(super) async fn read(
     let id = object_id(&id)?;
     let read = server.with(repo, move |repository| {
         let store = repository.repo().store();
-        let Some(place) = locate(store, &id)? else {
+        let Some(place) = repository.locate(&id)? else {
             return Err(Problem::not_found(format_args!("object {id}")));
         };
         Ok((Bytes::from(store.object(&id, place.kind)?), place.kind))
@@ -102,14 +102,17 @@ pub(super) async fn write(
     taken.await.map(status)
 }
 
-fn locate(store: &Store, id: &ObjectId) -> Result<Option<snap_core::store::Place>, Problem> {
-    match store.locate(id)? {
-        None => {
-            store.refresh()?;
-            Ok(store.locate(id)?)
-        }
-        place => Ok(place),
+/// Whether an object is missing; what others brought is looked for once.
+fn is_missing(
+    repository: &Repository,
+    id: &ObjectId,
+    has_looked: &mut bool,
+) -> Result<bool, Problem> {
+    let is_missing = || Ok(repository.repo().store().locate(id)?.is_none());
+    if is_missing()? && !std::mem::replace(has_looked, true) {
+        repository.look_shared()?;
     }
+    is_missing()
 }
 
 #[derive(Deserialize)]
@@ -147,11 +150,9 @@ pub(super) async fn missing(
             return Err(too_many());
         }
         let missing = server.with(repo, move |repository| {
-            repository.refresh()?;
-            let store = repository.repo().store();
-            let mut missing = Vec::new();
+            let (mut missing, mut has_looked) = (Vec::new(), false);
             for id in ids {
-                if store.locate(&id)?.is_none() {
+                if is_missing(repository, &id, &mut has_looked)? {
                     missing.push(id.to_string());
                 }
             }
@@ -163,14 +164,12 @@ pub(super) async fn missing(
     let shared = server.clone();
     let answer = receive(body, accept, move |pieces| {
         let repository = shared.hub().get(&repo)?;
-        repository.refresh()?;
-        let store = repository.repo().store();
-        let (mut rest, mut missing) = (Vec::new(), Vec::new());
+        let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
         for piece in pieces {
             rest.extend_from_slice(&piece?);
             let (ids, left) = rest.as_chunks::<ID_BYTES>();
             for id in ids {
-                if store.locate(&ObjectId::from_bytes(*id))?.is_none() {
+                if is_missing(&repository, &ObjectId::from_bytes(*id), &mut has_looked)? {
                     missing.write_all(id).expect("memory takes everything");
                 }
             }

@@ -7,11 +7,13 @@
 //! it does not matter through which of several servers each step goes.
 //!
 //! A pack that is here and of which upstream was not told yet has a mark in
-//! `cache/pending/`; whoever comes next tells of it.
+//! `cache/pending/`, or has just come; whoever comes next tells of it.
+
+mod packs;
 
 use std::{
     collections::{HashMap, HashSet},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -19,11 +21,9 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use snap_core::{
     base::{
         id::{CommitId, PackId},
-        io::PathError,
         limits,
         observe::Silent,
         time::Time,
@@ -38,18 +38,16 @@ use snap_core::{
 };
 use snap_remote::{
     distant::{RemotePacks, Waiting},
-    service::{Progress, keys::CONFIG},
-    store::{OBJECTS, RemoteError, RemoteStore},
+    service::keys::CONFIG,
+    store::{RemoteError, RemoteStore},
 };
 
-use super::{Form, Upstream, cache::PENDING, contact::away};
+use self::packs::Counted;
+use super::{Form, Upstream, cache::Kept, contact::away};
 use crate::problem::{Code, Problem};
 
 /// Outlines that are held at a time.
 const OUTLINES: usize = 64;
-
-/// Bytes of a pack that come at a time.
-const PIECE_BYTES: u64 = 8 << 20;
 
 /// How old what is known may be for those who ask for no ref.
 const AGE: Duration = Duration::from_secs(1);
@@ -68,11 +66,16 @@ pub struct Behind {
     /// Refs that were moved from here, twice each: an answer from before is old.
     moves: AtomicU64,
     flights: super::flights::Flights,
+    /// Questions for packs.
+    looks: super::flights::Flights,
     /// Packs that were sent, whether or not they count.
     sent: Mutex<HashSet<PackId>>,
     fetching: Mutex<HashMap<PackId, Arc<Mutex<()>>>>,
+    /// Packs that are none of those that upstream is to be told of: they are gone
+    /// there, or what they came with failed.
+    left_out: Mutex<HashSet<PackId>>,
     /// Those that add packs to the store just now.
-    adopting: AtomicUsize,
+    adopting: Arc<AtomicUsize>,
 }
 
 /// What changes.
@@ -116,9 +119,12 @@ impl Behind {
             Repo::init(&store, &Disk::default(), &config)?;
         }
         let packs = RemotePacks::new(&remote, Waiting::patiently(&upstream.runtime));
+        let packs = Counted { packs, cache: Arc::clone(&upstream.cache) };
+        let adopting = Arc::default();
+        let opening = upstream.cache.opening(&store);
         let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
         let repo = Arc::new(repo);
-        upstream.cache.opened(Arc::downgrade(&repo), store);
+        opening.opened(Kept { repo: Arc::downgrade(&repo), adopting: Arc::clone(&adopting) });
         let behind = Self {
             upstream: Arc::clone(upstream),
             repo,
@@ -126,12 +132,16 @@ impl Behind {
             moving: Mutex::new(Moving { remote, known: None }),
             moves: AtomicU64::new(0),
             flights: super::flights::Flights::default(),
+            looks: super::flights::Flights::default(),
             sent: Mutex::default(),
             fetching: Mutex::default(),
-            adopting: AtomicUsize::new(0),
+            left_out: Mutex::default(),
+            adopting,
         };
         // Of what was there, and was removed to make room.
-        behind.learn(&lock(&behind.moving).remote).map_err(|error| behind.told(error))?;
+        behind
+            .learn(&HashSet::new(), &lock(&behind.moving).remote)
+            .map_err(|error| behind.told(error))?;
         Ok(behind)
     }
 
@@ -183,8 +193,8 @@ impl Behind {
                     self.wait(self.asking.must_be_there())?;
                 }
                 self.refresh(&mut moving)?;
-                self.follow(&found).map_err(|error| self.told(error))?;
-                moving.known = Some(found);
+                let is_all = self.follow(&found).map_err(|error| self.told(error))?;
+                moving.known = is_all.then_some(found);
             }
             return Ok(());
         }
@@ -192,12 +202,14 @@ impl Behind {
 
     /// Learns which packs there are.
     fn refresh(&self, moving: &mut Moving) -> Result<(), Problem> {
+        let before = moving.remote.mirror().store().packs().into_iter().collect();
         self.wait(moving.remote.refresh())?;
-        self.learn(&moving.remote).map_err(|error| self.told(error))
+        self.learn(&before, &moving.remote).map_err(|error| self.told(error))
     }
 
-    /// Has stubs of all packs that are known to be there, and no others.
-    fn learn(&self, remote: &RemoteStore) -> Result<(), RemoteError> {
+    /// Has stubs of all packs that are known to be there, and no others; `before`
+    /// were known to be there until now.
+    fn learn(&self, before: &HashSet<PackId>, remote: &RemoteStore) -> Result<(), RemoteError> {
         let there = remote.mirror().store();
         let here: HashSet<PackId> = self.store().packs().into_iter().collect();
         let theirs: HashSet<PackId> = there.packs().into_iter().collect();
@@ -207,6 +219,7 @@ impl Behind {
                 some.iter().map(|id| there.outline(id)).collect::<Result<Vec<_>, _>>()?;
             self.store().add_stubs(&outlines)?;
         }
+        lock(&self.left_out).extend(before.difference(&theirs));
         // Until a pack that has just come has its mark, it looks like one that
         // is gone upstream.
         let is_quiet = self.adopting.load(Ordering::SeqCst) == 0;
@@ -218,8 +231,10 @@ impl Behind {
         if gone.is_empty() { Ok(()) } else { Ok(self.store().refresh()?) }
     }
 
-    /// Moves the refs here to where they stand there.
-    fn follow(&self, (refs, head): &Known) -> Result<(), RemoteError> {
+    /// Moves the refs here to where they stand there; says whether all of them
+    /// could be.
+    fn follow(&self, (refs, head): &Known) -> Result<bool, RemoteError> {
+        let mut is_all = true;
         let change = Change { time: Time::now(), who: "upstream", reason: "follow" };
         let ours = self.repo.refs();
         for kind in [RefKind::Branch, RefKind::Tag] {
@@ -232,174 +247,13 @@ impl Behind {
         for (name, commit) in refs {
             if self.store().locate(&commit.object())?.is_none() {
                 tracing::error!(%name, %commit, "upstream has a ref to what it does not have");
+                is_all = false;
                 continue;
             }
             ours.update(name, ours.read(name)?, Some(*commit), &change)?;
         }
-        Ok(ours.set_head(&ours.head()?, &Head::Branch(head.clone()), &change)?)
-    }
-
-    fn mark(&self, id: &PackId) -> PathBuf {
-        self.marks().join(id.to_string())
-    }
-
-    fn marks(&self) -> PathBuf {
-        self.repo.dir().join("cache").join(PENDING)
-    }
-
-    /// Learns of packs of which upstream was told through another server.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`].
-    pub fn look(&self) -> Result<(), Problem> {
-        self.refresh(&mut lock(&self.moving))
-    }
-
-    /// Sends a pack that was checked. It does not count before it is
-    /// [told of](Self::publish).
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`].
-    pub fn send(&self, id: &PackId, path: &Path) -> Result<(), Problem> {
-        if lock(&self.sent).contains(id) {
-            return Ok(());
-        }
-        if self.upstream.contact.is_given_up() {
-            return Err(away());
-        }
-        let length = fs_err::metadata(path).map_err(PathError::when("stat", path))?.len();
-        let (key, progress) = (format!("{OBJECTS}{id}"), Progress::default());
-        self.wait(self.asking.client().write_file(&key, (path, length), &progress))?;
-        lock(&self.sent).insert(*id);
-        Ok(())
-    }
-
-    /// A pack that another server sent and of which nobody has told yet, piece
-    /// by piece; `None` when there is none.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`].
-    pub fn sent_by_others(
-        &self,
-        id: &PackId,
-    ) -> Result<Option<impl Iterator<Item = Result<Bytes, Problem>>>, Problem> {
-        let (key, client) = (format!("{OBJECTS}{id}"), self.asking.client());
-        let Some(length) = self.wait(client.length(&key))? else { return Ok(None) };
-        let most = limits::PACK_BYTES;
-        if length > most {
-            return Ok(None);
-        }
-        let starts = (0..length).step_by(PIECE_BYTES as usize);
-        Ok(Some(starts.map(move |start| {
-            let range = start..length.min(start + PIECE_BYTES);
-            self.wait(client.read(&key, range)).map(|object| object.bytes)
-        })))
-    }
-
-    /// Marks packs that become part of the store here before upstream is told.
-    ///
-    /// # Errors
-    /// [`Code::Full`], [`Code::Unavailable`].
-    pub fn remember_pending(&self, packs: &[PackId]) -> Result<(), Problem> {
-        let (disk, marks) = (self.repo.disk(), self.marks());
-        disk.create_folders(&marks)?;
-        for id in packs {
-            let path = marks.join(id.to_string());
-            // It may be there of an earlier try.
-            fs_err::write(&path, "").map_err(PathError::when("write", &path))?;
-        }
-        Ok(disk.sync_folder(&marks)?)
-    }
-
-    /// Does `work`, which adds packs to the store here that nobody has marked, and
-    /// tells upstream of them.
-    ///
-    /// # Errors
-    /// Those of `work`; as [`Self::publish`].
-    pub fn adopt<T>(&self, work: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
-        if self.upstream.contact.is_given_up() {
-            return Err(away());
-        }
-        self.adopting.fetch_add(1, Ordering::SeqCst);
-        let adopting = Adopting(&self.adopting);
-        let before: HashSet<PackId> = self.store().packs().into_iter().collect();
-        let done = work()?;
-        let mut new = self.store().packs();
-        new.retain(|id| !before.contains(id) && !self.store().is_partial(id));
-        self.remember_pending(&new)?;
-        drop(adopting);
-        self.look()?;
-        self.publish()?;
-        self.grew(&new);
-        Ok(done)
-    }
-
-    /// They did not become part of it.
-    pub fn forget_pending(&self, packs: &[PackId]) {
-        packs.iter().for_each(|id| drop(fs_err::remove_file(self.mark(id))));
-    }
-
-    /// Tells upstream of all packs that are here and of which it does not know:
-    /// they count there when this returns.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`]; it is done with the next one that comes.
-    pub fn publish(&self) -> Result<(), Problem> {
-        self.publish_with(&lock(&self.moving))
-    }
-
-    fn publish_with(&self, moving: &Moving) -> Result<(), Problem> {
-        let names = fs_err::read_dir(self.marks()).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let pending: Vec<PackId> = names.collect();
-        if pending.is_empty() {
-            return Ok(());
-        }
-        let there: HashSet<PackId> = moving.remote.mirror().store().packs().into_iter().collect();
-        let here: HashSet<PackId> = self.store().packs().into_iter().collect();
-        let is_new = |id: &PackId| !there.contains(id) && here.contains(id);
-        let new: Vec<PackId> = pending.iter().copied().filter(is_new).collect();
-        if !new.is_empty() {
-            for id in &new {
-                self.send(id, &self.store().pack_path(id))?;
-            }
-            let published = self.wait(moving.remote.publish(self.store(), &new));
-            if published.is_err() {
-                // Another server does not keep for ever what nobody tells of.
-                lock(&self.sent).retain(|id| !new.contains(id));
-            }
-            published?;
-        }
-        // Some are on their way into the store.
-        for id in pending.iter().filter(|id| here.contains(id)) {
-            lock(&self.sent).remove(id);
-            let _ = fs_err::remove_file(self.mark(id));
-        }
-        Ok(())
-    }
-
-    /// Packs came that take room.
-    pub fn grew(&self, packs: &[PackId]) {
-        let length = |id| fs_err::metadata(self.store().pack_path(id)).map_or(0, |meta| meta.len());
-        self.upstream.cache.grew(packs.iter().map(length).sum());
-    }
-
-    /// Has all of a pack here.
-    ///
-    /// # Errors
-    /// [`Code::Unavailable`], [`Code::Damaged`].
-    pub fn fetch(&self, id: &PackId) -> Result<(), Problem> {
-        let turn = Arc::clone(lock(&self.fetching).entry(*id).or_default());
-        let one_at_a_time = lock(&turn);
-        let is_partial = self.store().is_partial(id);
-        let fetched = if is_partial { self.store().fetch_pack(id) } else { Ok(()) };
-        drop(one_at_a_time);
-        lock(&self.fetching).remove(id);
-        fetched?;
-        if is_partial {
-            self.grew(&[*id]);
-        }
-        Ok(())
+        ours.set_head(&ours.head()?, &Head::Branch(head.clone()), &change)?;
+        Ok(is_all)
     }
 
     /// Moves a ref from where it is expected to stand, there and then here;
@@ -420,11 +274,15 @@ impl Behind {
         let mut moving = lock(&self.moving);
         self.publish_with(&moving)?;
         if let Some(new) = new {
-            if self.store().locate(&new.object())?.is_none() {
+            // Not here: what is here may not have gone there yet.
+            let is_there = |moving: &Moving| moving.remote.mirror().has(&new.object());
+            if !is_there(&moving)? {
                 self.refresh(&mut moving)?;
             }
             let none = || Problem::new(Code::Rejected, format!("there is no commit {new} here"));
-            self.store().locate(&new.object())?.ok_or_else(none)?;
+            if !is_there(&moving)? || self.store().locate(&new.object())?.is_none() {
+                return Err(none());
+            }
             self.store().commit(&new)?;
         }
         let remote = &moving.remote;
@@ -444,15 +302,6 @@ impl Behind {
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();
         Ok(refs.update(name, refs.read(name)?, new, &change)?)
-    }
-}
-
-/// Somebody adds packs to the store.
-struct Adopting<'b>(&'b AtomicUsize);
-
-impl Drop for Adopting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

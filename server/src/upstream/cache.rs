@@ -17,8 +17,8 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -38,7 +38,7 @@ const SHARES: usize = 64;
 const LEFT: u64 = 9;
 
 /// What came in part and was written to since stays.
-const FRESH: Duration = Duration::from_secs(60);
+const FRESH: Duration = Duration::from_secs(10);
 
 /// Stubs with no more than that stay.
 const STUB_BYTES: u64 = 64 << 10;
@@ -55,15 +55,48 @@ pub struct Cache {
     root: PathBuf,
     most_bytes: u64,
     used_bytes: AtomicU64,
-    open: Mutex<HashMap<PathBuf, Weak<Repo>>>,
+    open: Mutex<HashMap<PathBuf, Kept>>,
     trimming: Mutex<()>,
     _lock: File,
+}
+
+/// A store that is open, or about to be.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kept {
+    pub(super) repo: Weak<Repo>,
+    /// Those that add packs to it just now, which have no marks yet.
+    pub(super) adopting: Arc<AtomicUsize>,
+}
+
+/// A store that is being opened: meanwhile nothing of it goes.
+pub(super) struct Opening<'c> {
+    cache: &'c Cache,
+    store: &'c Path,
+    is_open: bool,
+}
+
+impl Opening<'_> {
+    /// It is open from now on.
+    pub(super) fn opened(mut self, kept: Kept) {
+        self.cache.stores().insert(self.store.to_owned(), kept);
+        self.is_open = true;
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if !self.is_open {
+            self.cache.stores().remove(self.store);
+        }
+    }
 }
 
 /// A pack that takes room.
 struct Pack {
     used: SystemTime,
     bytes: u64,
+    /// Whether anything would be gained.
+    may_go: bool,
     path: PathBuf,
     id: PackId,
     store: PathBuf,
@@ -147,9 +180,14 @@ impl Cache {
         let _ = fs_err::write(self.root.join("form"), text);
     }
 
-    /// A store in it is open from now on.
-    pub(super) fn opened(&self, repo: Weak<Repo>, store: PathBuf) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(store, repo);
+    fn stores(&self) -> MutexGuard<'_, HashMap<PathBuf, Kept>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A store in it is about to be opened.
+    pub(super) fn opening<'c>(&'c self, store: &'c Path) -> Opening<'c> {
+        self.stores().insert(store.to_owned(), Kept::default());
+        Opening { cache: self, store, is_open: false }
     }
 
     /// So many bytes have come.
@@ -166,7 +204,11 @@ impl Cache {
         let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
         let mut used: u64 = packs.iter().map(|pack| pack.bytes).sum();
         if used > self.most_bytes {
+            packs.retain(|pack| pack.may_go);
+            packs.iter_mut().for_each(|pack| pack.used = pack.used.max(self.last_used(pack)));
             packs.sort_unstable_by_key(|pack| pack.used);
+            // However long it is, somebody has it now.
+            packs.pop();
             for pack in &packs {
                 if used <= self.most_bytes / 10 * LEFT {
                     break;
@@ -179,19 +221,33 @@ impl Cache {
         self.used_bytes.store(used, Ordering::Relaxed);
     }
 
+    fn last_used(&self, pack: &Pack) -> SystemTime {
+        let repo = self.stores().get(&pack.store).and_then(|kept| kept.repo.upgrade());
+        repo.and_then(|repo| repo.store().last_used(&pack.id)).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
     fn shed(&self, pack: &Pack) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let repo = open.get(&pack.store).and_then(Weak::upgrade);
+        let open = self.stores();
+        let Some(kept) = open.get(&pack.store).cloned() else {
+            // Whoever opens the store, not before this, makes stubs of what is
+            // missing.
+            return !pack.is_pending() && fs_err::remove_file(&pack.path).is_ok();
+        };
         drop(open);
-        match repo {
-            Some(repo) => repo.store().shed(&pack.id).is_ok(),
-            // Whoever opens the store makes stubs of what is missing.
-            None => fs_err::remove_file(&pack.path).is_ok(),
-        }
+        let may = || kept.adopting.load(Ordering::SeqCst) == 0 && !pack.is_pending();
+        let repo = kept.repo.upgrade();
+        repo.is_some_and(|repo| repo.store().shed(&pack.id, &may).unwrap_or(false))
     }
 }
 
-/// Packs of a repository that may go.
+impl Pack {
+    /// Whether upstream may not know it yet.
+    fn is_pending(&self) -> bool {
+        self.store.join("cache").join(PENDING).join(self.id.to_string()).exists()
+    }
+}
+
+/// Packs of a repository, whole and in part.
 fn packs(folder: &Path) -> Vec<Pack> {
     let store = folder.join("store");
     let mut found = Vec::new();
@@ -200,22 +256,20 @@ fn packs(folder: &Path) -> Vec<Pack> {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<PackId>().ok());
             let (Some(id), Ok(meta)) = (id, entry.metadata()) else { continue };
             let Ok(used) = meta.modified() else { continue };
-            let is_pending = store.join("cache").join(PENDING).join(id.to_string()).exists();
             let is_fresh = used.elapsed().is_ok_and(|age| age < FRESH);
             let bytes = meta.blocks() * 512;
             // Of most stubs nothing would be gained.
             let is_worth_it = is_whole || (bytes > STUB_BYTES && 4 * bytes > meta.len());
-            if is_pending || !is_worth_it || (!is_whole && is_fresh) {
-                continue;
-            }
-            found.push(Pack { used, bytes, path: entry.path(), id, store: store.clone() });
+            let may_go = is_worth_it && (is_whole || !is_fresh);
+            let (path, store) = (entry.path(), store.clone());
+            found.push(Pack { used, bytes, may_go, path, id, store });
         }
     }
     found
 }
 
 /// Takes note that a pack was used.
-pub(crate) fn touch(file: &File) {
+pub(super) fn touch(file: &File) {
     // Where that cannot be written it goes a little too soon.
     let _ = file.set_modified(SystemTime::now());
 }
