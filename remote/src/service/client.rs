@@ -9,6 +9,8 @@
 //! named by their content, so writing them again does no harm, and whoever swaps
 //! a ref has to look (see `refs`).
 
+mod listing;
+
 use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
@@ -24,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    Conditions, Listed, Object, Progress, Service, ServiceError, Stop, Upload, Version, What, When,
+    Conditions, Object, Progress, Service, ServiceError, Stop, Upload, Version, What, When,
     gauge::{Gauge, Turn},
     shielded,
     throttle::Pace,
@@ -207,14 +209,6 @@ impl Client {
         self.attempts("write", key, length, write).await
     }
 
-    /// Lists all objects whose keys begin with `prefix`.
-    ///
-    /// # Errors
-    /// [`ServiceError`] of the last attempt.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
-        self.attempts("list", prefix, 0, || self.service.list(prefix)).await
-    }
-
     /// Length of an object, if there is one.
     ///
     /// # Errors
@@ -277,20 +271,6 @@ impl Client {
     pub async fn remove_many(&self, keys: &[String]) -> Result<(), ServiceError> {
         let first = keys.first().map_or("", String::as_str);
         self.attempts("remove", first, 0, || self.service.remove_many(keys)).await
-    }
-
-    /// Lists some of the keys that begin with `prefix`.
-    ///
-    /// # Errors
-    /// [`ServiceError`] of the last attempt.
-    pub async fn peek(&self, prefix: &str, most: usize) -> Result<Vec<String>, ServiceError> {
-        self.attempts("list", prefix, 0, || self.service.peek(prefix, most)).await
-    }
-
-    /// # Errors
-    /// Those of [`Service::stores`].
-    pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
-        self.attempts("list", "", 0, || self.service.stores(levels)).await
     }
 
     /// Objects that [`Client::remove_many`] removes in one request.

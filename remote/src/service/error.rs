@@ -35,6 +35,9 @@ pub enum What {
     Unreachable,
     /// The service cannot do this.
     Unsupported,
+    /// The service takes what was asked for something that makes no sense or is
+    /// not allowed.
+    Refused,
     /// Whoever asked wants it no more.
     Stopped,
     /// Something else.
@@ -55,6 +58,7 @@ impl What {
             Self::Denied | Self::Unauthenticated | Self::Expired | Self::Clock => ErrorKind::Denied,
             Self::Short | Self::TooLong => ErrorKind::Damaged,
             Self::Unsupported => ErrorKind::Unsupported,
+            Self::Refused => ErrorKind::Invalid,
             Self::Stopped => ErrorKind::Interrupted,
             Self::Full | Self::Busy | Self::Temporary | Self::Unreachable | Self::Other => {
                 ErrorKind::Unavailable
@@ -79,7 +83,7 @@ impl What {
             Self::Unreachable => "nobody answers there",
             Self::Stopped => "it was given up",
             Self::Unsupported => "the service cannot do that",
-            Self::Temporary | Self::Other => "",
+            Self::Refused | Self::Temporary | Self::Other => "",
         }
     }
 }

@@ -23,7 +23,8 @@ mod upload;
 use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{StreamExt, future::BoxFuture, stream};
+use snap_core::base::id::CommitId;
 
 pub use error::{ServiceError, What};
 pub use stop::Stop;
@@ -32,6 +33,9 @@ pub use upload::{Progress, Upload};
 
 /// Keys of a folder that are looked at for stores in it.
 const FOLDER_KEYS: usize = 5000;
+
+/// Folders that are looked into at once.
+const FOLDERS_AT_ONCE: usize = 16;
 
 /// What says whether an object is still what it was: an ETag, a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +151,20 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether it sees to the files of its index itself: nobody merges them.
+    fn keeps_index(&self) -> bool {
+        false
+    }
+
+    /// Full names of all refs, and where they stand, where it says so in one
+    /// answer.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    fn standings(&self) -> BoxFuture<'_, Result<Option<Vec<(String, CommitId)>>, ServiceError>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// Whether its bodies keep to the limits of a client by themselves.
     fn keeps_pace(&self) -> bool {
         false
@@ -199,17 +217,24 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// [`ServiceError`].
     fn stores(&self, levels: usize) -> BoxFuture<'_, Result<Vec<String>, ServiceError>> {
         Box::pin(async move {
-            let (mut found, mut waiting) = (Vec::new(), vec![(String::new(), levels)]);
-            while let Some((prefix, levels)) = waiting.pop() {
-                let keys = self.peek(&prefix, FOLDER_KEYS).await?;
-                let inside = keys.iter().filter_map(|key| key.strip_prefix(&prefix));
-                if inside.clone().any(|name| name == keys::CONFIG) {
-                    found.push(prefix.trim_end_matches('/').to_owned());
-                } else if levels > 0 {
-                    let folders = inside.filter_map(|name| Some(name.split_once('/')?.0));
-                    let folders: BTreeSet<&str> = folders.collect();
-                    let below = |folder| (format!("{prefix}{folder}/"), levels - 1);
-                    waiting.extend(folders.into_iter().map(below));
+            let (mut found, mut waiting) = (Vec::new(), vec![String::new()]);
+            for level in 0..=levels {
+                let prefixes = std::mem::take(&mut waiting);
+                let look = async |prefix: String| {
+                    let keys = self.peek(&prefix, FOLDER_KEYS).await?;
+                    Ok::<_, ServiceError>((prefix, keys))
+                };
+                let mut looks = stream::iter(prefixes).map(look).buffer_unordered(FOLDERS_AT_ONCE);
+                while let Some(looked) = looks.next().await {
+                    let (prefix, keys) = looked?;
+                    let inside = keys.iter().filter_map(|key| key.strip_prefix(&prefix));
+                    if inside.clone().any(|name| name == keys::CONFIG) {
+                        found.push(prefix.trim_end_matches('/').to_owned());
+                    } else if level < levels {
+                        let folders = inside.filter_map(|name| Some(name.split_once('/')?.0));
+                        let folders: BTreeSet<&str> = folders.collect();
+                        waiting.extend(folders.iter().map(|folder| format!("{prefix}{folder}/")));
+                    }
                 }
             }
             found.sort_unstable();

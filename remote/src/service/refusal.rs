@@ -59,7 +59,12 @@ pub(super) fn told(
         _ if error.is_temporary() => What::Temporary,
         _ => What::Other,
     };
-    let what = code.or(by_status).unwrap_or_else(by_kind);
+    let what = match code.or(by_status).unwrap_or_else(by_kind) {
+        // Two at once, not one who is wrong.
+        What::Other if reply.status == Some(409) => What::Other,
+        What::Other if reply.status.is_some_and(|status| status / 100 == 4) => What::Refused,
+        what => what,
+    };
     // Where a code says it all, the text may name keys.
     let message = match code {
         Some(What::Temporary) => "what arrived there is not what was sent".to_owned(),

@@ -11,7 +11,7 @@
 //!
 //! The server sees to its index itself, so removing files of it does nothing.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{fmt, ops::Range, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -32,12 +32,18 @@ use super::{
 pub const ONLY: &str = "default";
 
 /// How a repository elsewhere is asked.
-#[derive(Debug)]
 pub struct SnapServer {
     transport: Transport,
     /// `http://host/v1/repos/NAME`
     base: String,
     token: Option<String>,
+}
+
+impl fmt::Debug for SnapServer {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SnapServer").field("base", &self.base).finish_non_exhaustive()
+    }
 }
 
 /// What was answered.
@@ -67,6 +73,7 @@ struct RefsJson {
 #[derive(Deserialize)]
 struct NamedJson {
     name: String,
+    commit: String,
 }
 
 #[derive(Deserialize)]
@@ -268,7 +275,8 @@ impl SnapServer {
             INDEX => self.json("index", ("list", prefix)).await.map(of),
             OBJECTS => self.json("packs", ("list", prefix)).await.map(of),
             REFS => self.json("refs", ("list", prefix)).await.map(|RefsJson { refs }| {
-                refs.into_iter().map(|NamedJson { name }| Listed { key: name, bytes: 0 }).collect()
+                let listed = |NamedJson { name, .. }| Listed { key: name, bytes: 0 };
+                refs.into_iter().map(listed).collect()
             }),
             _ => Ok(Vec::new()),
         };
@@ -371,6 +379,28 @@ impl Service for SnapServer {
         true
     }
 
+    fn keeps_index(&self) -> bool {
+        true
+    }
+
+    fn standings(&self) -> BoxFuture<'_, Result<Option<Vec<(String, CommitId)>>, ServiceError>> {
+        Box::pin(async {
+            match self.json("refs", ("list", REFS)).await {
+                Ok(RefsJson { refs }) => {
+                    let standing = |NamedJson { name, commit }| match commit.parse() {
+                        Ok(commit) => Ok((name, commit)),
+                        Err(_) => Err(ServiceError::new("list", REFS, What::Other, name)),
+                    };
+                    refs.into_iter().map(standing).collect::<Result<_, _>>().map(Some)
+                }
+                Err(error) if error.what == What::NotFound => {
+                    self.nothing(REFS).await.map(|_| Some(Vec::new()))
+                }
+                Err(error) => Err(error),
+            }
+        })
+    }
+
     fn keeps_pace(&self) -> bool {
         true
     }
@@ -412,12 +442,13 @@ fn what(status: StatusCode) -> What {
         StatusCode::PRECONDITION_FAILED => What::Conflict,
         StatusCode::UNAUTHORIZED => What::Unauthenticated,
         StatusCode::FORBIDDEN => What::Denied,
-        StatusCode::INSUFFICIENT_STORAGE => What::Full,
+        StatusCode::INSUFFICIENT_STORAGE | StatusCode::PAYLOAD_TOO_LARGE => What::Full,
         StatusCode::TOO_MANY_REQUESTS => What::Busy,
         StatusCode::RANGE_NOT_SATISFIABLE => What::Short,
         StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => What::Unsupported,
         StatusCode::REQUEST_TIMEOUT => What::Temporary,
         status if status.is_server_error() => What::Temporary,
+        status if status.is_client_error() => What::Refused,
         _ => What::Other,
     }
 }

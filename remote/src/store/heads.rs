@@ -36,11 +36,18 @@ impl RemoteStore {
         })
     }
 
-    /// Branches and tags, and where they stand. A list, and a request for each.
+    /// Branches and tags, and where they stand. One question where the service
+    /// can answer it, else a list, and a request for each.
     ///
     /// # Errors
     /// [`RemoteError::Damaged`] when one is no ref.
     pub async fn all_refs(&self) -> Result<Vec<(RefName, CommitId)>, RemoteError> {
+        if let Some(all) = self.client().standings().await? {
+            let named = |(name, at): (String, _)| Some((RefName::parse_full(&name)?, at));
+            let mut refs: Vec<(RefName, CommitId)> = all.into_iter().filter_map(named).collect();
+            refs.sort_unstable();
+            return Ok(refs);
+        }
         let listed = self.client().list(REFS).await?;
         let names = listed.iter().filter_map(|object| RefName::parse_full(&object.key));
         let names: Vec<RefName> = names.collect();

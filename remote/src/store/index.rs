@@ -89,7 +89,9 @@ impl RemoteStore {
         new: Vec<Told<'s>>,
     ) -> Result<Publication<'s>, RemoteError> {
         let (mut files, bytes) = split(new, self.index_file_bytes)?;
-        if let [only] = &mut files[..] {
+        if let [only] = &mut files[..]
+            && !self.client.keeps_index()
+        {
             let known = self.mirror.outlines();
             let small: Vec<(&String, u64)> = self
                 .listed
@@ -161,6 +163,9 @@ impl RemoteStore {
 
     /// Keys of files of which a larger one, listed with them, holds all.
     pub(crate) fn superfluous(&self) -> Vec<String> {
+        if self.client.keeps_index() {
+            return Vec::new();
+        }
         let known = self.mirror.outlines();
         let listed: Vec<(&String, &BTreeSet<PackId>)> =
             known.iter().filter(|(name, _)| self.listed.contains_key(*name)).collect();

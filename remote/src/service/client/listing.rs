@@ -1,0 +1,43 @@
+//! What there is: keys, refs, stores.
+
+use snap_core::base::id::CommitId;
+
+use super::Client;
+use crate::service::{Listed, ServiceError, keys::REFS};
+
+impl Client {
+    /// Lists all objects whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
+        self.attempts("list", prefix, 0, || self.service.list(prefix)).await
+    }
+
+    /// Lists some of the keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn peek(&self, prefix: &str, most: usize) -> Result<Vec<String>, ServiceError> {
+        self.attempts("list", prefix, 0, || self.service.peek(prefix, most)).await
+    }
+
+    /// # Errors
+    /// Those of [`Service::stores`].
+    pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
+        self.attempts("list", "", 0, || self.service.stores(levels)).await
+    }
+
+    /// Whether the service sees to the files of its index itself.
+    pub fn keeps_index(&self) -> bool {
+        self.service.keeps_index()
+    }
+
+    /// All refs and where they stand, where the service says so in one answer.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn standings(&self) -> Result<Option<Vec<(String, CommitId)>>, ServiceError> {
+        self.attempts("list", REFS, 0, || self.service.standings()).await
+    }
+}
