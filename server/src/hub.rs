@@ -13,7 +13,7 @@ use snap_remote::service::snap_server::ONLY;
 use crate::{
     problem::{Code, Problem},
     repository::Repository,
-    upstream::{Upstream, behind::Freshness},
+    upstream::{Upstream, behind::Freshness, contact::Away},
 };
 
 /// Levels of folders in which stores are looked for.
@@ -30,8 +30,8 @@ const NAME_BYTES: usize = 200;
 pub struct Hub {
     place: Place,
     open: Mutex<HashMap<String, Arc<Repository>>>,
-    /// Of an upstream, each repository is opened once.
-    opening: Mutex<()>,
+    /// Of an upstream, each repository is opened once, whatever becomes of others.
+    opening: Mutex<HashMap<String, Arc<Mutex<()>>>>,
 }
 
 #[derive(Debug)]
@@ -115,18 +115,37 @@ impl Hub {
             repository.catch_up(Freshness::Lately);
             return Ok(repository);
         }
-        let _one_at_a_time = match &self.place {
-            Place::Upstream(_) => Some(self.opening.lock().unwrap_or_else(PoisonError::into_inner)),
-            Place::Store(_) | Place::Folder(_) => None,
+        let Place::Upstream(_) = &self.place else {
+            let opened = Arc::new(self.opened(name)?);
+            // Somebody may have been faster; what is on its way is kept in one place.
+            return Ok(Arc::clone(open().entry(name.to_owned()).or_insert(opened)));
         };
+        let opening = || self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(opening().entry(name.to_owned()).or_default());
+        let one_at_a_time = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let known = open().get(name).map(Arc::clone);
-        if let Some(repository) = known {
-            return Ok(repository);
+        let opened = match known {
+            Some(known) => Ok(known),
+            None => self.opened(name).map(|new| {
+                let new = Arc::new(new);
+                new.catch_up(Freshness::Lately);
+                Arc::clone(open().entry(name.to_owned()).or_insert(new))
+            }),
+        };
+        drop(one_at_a_time);
+        // Whoever waits has it, too: then they are the last.
+        opening().retain(|other, turn| other != name || Arc::strong_count(turn) > 2);
+        opened
+    }
+
+    /// Since when what is told of a repository, or of all, may not be as it is
+    /// upstream, if so. Does not block.
+    pub fn away(&self, name: Option<&str>) -> Option<Away> {
+        let upstream = self.upstream()?;
+        match name {
+            Some(name) => self.get_open(name)?.away(),
+            None => upstream.contact().away(),
         }
-        let opened = Arc::new(self.opened(name)?);
-        opened.catch_up(Freshness::Lately);
-        // Somebody may have been faster; what is on its way is kept in one place.
-        Ok(Arc::clone(open().entry(name.to_owned()).or_insert(opened)))
     }
 
     fn opened(&self, name: &str) -> Result<Repository, Problem> {

@@ -1,14 +1,14 @@
 //! Servers before others that are away, refuse, hang, or are not what they were.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use snap_core::base::id::CommitId;
-use snap_nettest::{Fault, Proxy, Rule};
+use snap_core::{base::id::CommitId, repo::Config};
+use snap_nettest::{Fault, Kind, Proxy, Rule};
 
 use crate::{
-    place::{Place, Serving, refused},
-    upstream::{pack, push, relay, set, stands},
+    place::{Place, Serving, json, refused},
+    upstream::{Bucket, create, pack, push, relay, set, stands},
 };
 
 /// A server with a store, a proxy before it, and a relay before that.
@@ -17,7 +17,7 @@ struct Relayed {
     _server: Serving,
     proxy: Proxy,
     relay: Serving,
-    _cache: tempfile::TempDir,
+    cache: tempfile::TempDir,
 }
 
 impl Relayed {
@@ -27,7 +27,7 @@ impl Relayed {
         let proxy = Proxy::start(server.origin());
         let cache = tempfile::tempdir().unwrap();
         let relay = relay(&proxy.endpoint(), cache.path());
-        Self { there, _server: server, proxy, relay, _cache: cache }
+        Self { there, _server: server, proxy, relay, cache }
     }
 
     /// A commit there, all of which is here then.
@@ -88,4 +88,145 @@ async fn a_list_that_cannot_be_had_for_a_moment_is_not_an_empty_one() {
     let commit = own.change("b", "own");
     push(&place.relay, &own, Some(first), commit).await;
     assert_eq!(stands(&place.relay, "main").await, Some(commit));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_served_without_an_answer_is_said_to_be_old() {
+    let place = Relayed::new();
+    let first = place.commit("first").await;
+    let page = format!("{}/r/default", place.relay.origin());
+    for status in [401, 403, 400] {
+        place.proxy.add(Rule::new(Fault::status(status)));
+        assert!(place.says_away().await, "{status}");
+        assert_eq!(stands(&place.relay, "main").await, Some(first));
+        let shown = place.relay.client.get(&page).send().await.unwrap();
+        assert!(shown.headers().contains_key("snap-upstream"), "{status}");
+        assert!(shown.text().await.unwrap().contains("what was last seen of it"), "{status}");
+        place.proxy.clear_rules();
+        pause().await;
+        assert!(!place.says_away().await, "{status}");
+    }
+    let shown = place.relay.client.get(&page).send().await.unwrap();
+    assert!(!shown.text().await.unwrap().contains("what was last seen of it"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_long_for_one_that_hangs() {
+    let place = Relayed::new();
+    let first = place.commit("first").await;
+    place.proxy.add(Rule::new(Fault::Stall));
+    let start = Instant::now();
+    let (one, two) = futures::join!(place.says_away(), place.says_away());
+    assert!(one && two);
+    assert_eq!(stands(&place.relay, "main").await, Some(first));
+    refused(set(&place.relay, "main", None, first), 503, "unavailable").await;
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    place.proxy.clear_rules();
+    pause().await;
+    assert!(!place.says_away().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_upstream_refuses_is_passed_on_and_keeps_nobody_from_others() {
+    let place = Relayed::new();
+    let first = place.commit("first").await;
+    let own = Place::new();
+    own.change("b", "own");
+    let id = own.repo.store().packs()[0];
+    for (status, told, code) in [(413, 507, "full"), (422, 422, "rejected"), (400, 422, "rejected")]
+    {
+        place.proxy.add(Rule::new(Fault::status(status)).path("/packs/").kind(Kind::Put));
+        let sent = place.relay.put(&format!("packs/{id}"), own.pack_bytes(&id));
+        refused(sent, told, code).await;
+        assert!(!place.says_away().await, "{status}");
+        let branch = format!("b{status}");
+        let moved = set(&place.relay, &branch, None, first).send().await.unwrap();
+        assert_eq!(moved.status(), StatusCode::CREATED);
+        place.proxy.clear_rules();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_folders_far_away_are_no_upstream_that_is_away() {
+    const FOLDERS: usize = 60;
+    let bucket = Bucket::new();
+    let named = |number: usize| format!("all/folder{number}/store/config.toml");
+    let config = Config::default().to_text();
+    let all = (0..FOLDERS).map(|number| (named(number), config.clone().into()));
+    bucket.server.load(all.collect());
+    bucket.proxy.set_latency(Duration::from_millis(100));
+    let one = bucket.replica("one");
+    let all = one.client.get(one.base.replace("/default", ""));
+    let answer = all.send().await.unwrap();
+    assert!(!answer.headers().contains_key("snap-upstream"));
+    let answer: serde_json::Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    assert_eq!(answer["repositories"].as_array().unwrap().len(), FOLDERS);
+    bucket.proxy.take_counts();
+    json(one.client.get(one.base.replace("/default", "")), StatusCode::OK).await;
+    assert_eq!(bucket.proxy.counts().total, 0, "asked again at once");
+    // Of what is not there nothing is kept.
+    for number in 0..10 {
+        let path = one.base.replace("/default", &format!("/none{number}"));
+        refused(one.client.get(format!("{path}/refs")), 404, "no-repository").await;
+    }
+    let cache = fs_err::read_dir(bucket.folder.path().join("one")).unwrap().next().unwrap();
+    let kept = fs_err::read_dir(cache.unwrap().path()).unwrap();
+    let kept: Vec<_> = kept.map(|entry| entry.unwrap()).filter(|e| e.path().is_dir()).collect();
+    assert!(kept.is_empty(), "{kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_does_not_wait_for_who_sends() {
+    let bucket = Bucket::new();
+    let one = bucket.replica("one");
+    create(&one).await;
+    assert_eq!(stands(&one, "main").await, None);
+    let noise: Vec<u8> =
+        (0..30_000_u64).flat_map(|n| *blake3::hash(&n.to_le_bytes()).as_bytes()).collect();
+    let id = snap_core::base::id::BlobId::of(&noise).object();
+    let stall = Rule::new(Fault::Delay(Duration::from_secs(8))).kind(Kind::Put).path("/objects/");
+    bucket.proxy.add(stall);
+    let sending = one.put(&format!("objects/{id}"), noise).header("snap-kind", "blob").send();
+    let sending = tokio::spawn(sending);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let start = Instant::now();
+    let read = one.get("refs").send().await.unwrap();
+    assert!(!read.headers().contains_key("snap-upstream"));
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!(sending.await.unwrap().unwrap().status(), StatusCode::CREATED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_refs_stand_is_one_question_to_a_server() {
+    let place = Relayed::new();
+    let first = place.commit("first").await;
+    for number in 0..8 {
+        let made = set(&place.relay, &format!("branch{number}"), None, first).send().await;
+        assert_eq!(made.unwrap().status(), StatusCode::CREATED);
+    }
+    pause().await;
+    assert!(!place.says_away().await);
+    place.proxy.take_counts();
+    assert!(!place.says_away().await);
+    let asked = place.proxy.requests();
+    assert!(asked.len() <= 4, "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_ready_while_its_upstream_answers_and_its_cache_can_be_written() {
+    let place = Relayed::new();
+    let ready = format!("{}/ready", place.relay.origin());
+    let ready = || place.relay.client.get(&ready);
+    assert_eq!(ready().send().await.unwrap().status(), StatusCode::OK);
+    place.proxy.add(Rule::new(Fault::Reset));
+    pause().await;
+    let told = refused(ready(), 503, "unavailable").await;
+    assert_eq!(told["detail"], "the upstream does not answer");
+    place.proxy.clear_rules();
+    pause().await;
+    assert_eq!(ready().send().await.unwrap().status(), StatusCode::OK);
+    fs_err::remove_dir_all(place.cache.path()).unwrap();
+    pause().await;
+    let told = refused(ready(), 503, "unavailable").await;
+    assert_eq!(told["detail"], "the cache cannot be written");
 }

@@ -15,7 +15,7 @@ use snap_core::{
     repo::spec::Revisions,
 };
 
-use super::{Pages, link::Links, login::Viewer};
+use super::{Pages, link::Links, login::Viewer, shell::Around};
 use crate::{
     access::{csrf, from_cookie, who::Who},
     body::watched,
@@ -88,9 +88,12 @@ pub(super) fn query(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 impl Ask {
-    /// Whoever is logged in.
-    pub(super) fn viewer(&self) -> Option<&Viewer> {
-        self.viewer.as_ref()
+    /// What is shown around the page, once it was made: whoever is logged in, and
+    /// whether it may be old.
+    pub(super) fn around(&self) -> Around<'_> {
+        let repo = self.repo();
+        let repo = Some(repo.as_str()).filter(|repo| !repo.is_empty());
+        Around { viewer: self.viewer.as_ref(), away: self.pages.server().hub().away(repo) }
     }
 
     /// The name of the repository.

@@ -71,7 +71,7 @@ pub(super) fn view(
             p.quiet { "A branch, a tag, the first digits of an id, or such as " code { "main~3" } "." }
         };
         return Ok(Shell::of(&repo, Tab::Compare, None, format!("Compare · {repo}"))
-            .page(ask.viewer(), body));
+            .page(ask.around(), body));
     };
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
     let path = normal(ask.bytes("path").unwrap_or_default());
@@ -93,7 +93,7 @@ pub(super) fn view(
         }
     };
     let title = format!("{} → {} · {repo}", shown(&from), shown(&to));
-    Ok(Shell::of(&repo, Tab::Compare, None, title).page(ask.viewer(), body))
+    Ok(Shell::of(&repo, Tab::Compare, None, title).page(ask.around(), body))
 }
 
 fn shown(named: &Named) -> String {

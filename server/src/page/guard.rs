@@ -12,7 +12,10 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
-use super::{login, shell::Shell};
+use super::{
+    login,
+    shell::{Around, Shell},
+};
 use crate::problem::{Code, Problem};
 
 /// What pages may load and do.
@@ -78,7 +81,7 @@ fn refusal(problem: &Problem) -> Markup {
         _ if status.is_client_error() => ("That is not to be had", ""),
         _ => ("That did not work", "It may go well another time."),
     };
-    Shell::plain(title).page(None, html! {
+    Shell::plain(title).page(Around::default(), html! {
         section.empty {
             p.status { (status.as_u16()) }
             h1 { (title) }

@@ -58,7 +58,7 @@ pub(super) fn view(
         ))
     };
     let title = format!("History of {} · {repo}", show::plain(&path));
-    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.viewer(), body))
+    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
 }
 
 /// Why a list ends.

@@ -70,7 +70,7 @@ fn told(repository: &Repository) -> Result<Told, Problem> {
 
 fn page(ask: &Ask, rows: &[Row]) -> Markup {
     Shell::plain("Repositories").page(
-        ask.viewer(),
+        ask.around(),
         html! {
             div.head {
                 h1 { "Repositories" }

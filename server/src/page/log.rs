@@ -47,7 +47,7 @@ pub(super) fn view(
     let repo = ask.repo();
     let Some(named) = ask.wanted(repository)? else {
         let shell = Shell::of(&repo, Tab::Commits, None, repo.clone());
-        return Ok(shell.page(ask.viewer(), nothing(ask)));
+        return Ok(shell.page(ask.around(), nothing(ask)));
     };
     let page = ask.page();
     let store = repository.repo().store();
@@ -81,7 +81,7 @@ pub(super) fn view(
         (paging)
     };
     let title = format!("{repo} · {}", show::plain(named.rev.as_bytes()));
-    Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(ask.viewer(), body))
+    Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(ask.around(), body))
 }
 
 /// What `snap clone` and `snap push` take.

@@ -14,7 +14,11 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use maud::{Markup, html};
 
-use super::{Pages, ask::query, shell::Shell};
+use super::{
+    Pages,
+    ask::query,
+    shell::{Around, Shell},
+};
 use crate::{
     access::{self, COOKIE, from_cookie, is_ours},
     body::{Accept, whole},
@@ -140,7 +144,7 @@ pub(super) fn form(headers: &HeaderMap, to: &str, wrong: Option<&str>) -> Respon
 
 fn page(form: &str, to: &str, wrong: Option<&str>) -> Markup {
     Shell::plain("Log in").page(
-        None,
+        Around::default(),
         html! {
             section.login {
                 h1 { "Log in" }

@@ -59,7 +59,7 @@ pub(super) fn view(
         (paging((page > 1).then(|| to(page - 1)), (page * ROWS < all).then(|| to(page + 1)), ("Before", "Further")))
     };
     Ok(Shell::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}"))
-        .page(ask.viewer(), body))
+        .page(ask.around(), body))
 }
 
 fn table<'r>(

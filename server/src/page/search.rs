@@ -62,7 +62,7 @@ pub(super) fn view(
     let Some(query) = ask.param("q") else {
         let body = html! { section.empty { h1 { "Search by name" } (help()) } };
         return Ok(
-            Shell::of(&repo, Tab::Other, None, format!("Search · {repo}")).page(ask.viewer(), body)
+            Shell::of(&repo, Tab::Other, None, format!("Search · {repo}")).page(ask.around(), body)
         );
     };
     let answer = look(repository, ask.bytes("q").unwrap_or_default(), &Deadline::usual(observer))?;
@@ -79,7 +79,7 @@ pub(super) fn view(
     };
     let title = format!("{} · {repo}", show::plain(query.as_bytes()));
     let shell = Shell::of(&repo, Tab::Other, None, title);
-    Ok(Shell { query: Some(&query), ..shell }.page(ask.viewer(), body))
+    Ok(Shell { query: Some(&query), ..shell }.page(ask.around(), body))
 }
 
 fn look(repository: &Repository, query: &[u8], deadline: &Deadline<'_>) -> Result<Answer, Problem> {

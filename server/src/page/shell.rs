@@ -8,8 +8,10 @@ use super::{
     icon,
     link::Links,
     login::Viewer,
+    number::count,
     show,
 };
+use crate::upstream::contact::Away;
 
 /// The pages of a repository, in the order of its menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,14 @@ pub(super) struct Within<'a> {
     pub(super) tab: Tab,
     /// The revision that is looked at.
     pub(super) rev: Option<&'a str>,
+}
+
+/// What a page shows besides itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Around<'a> {
+    pub(super) viewer: Option<&'a Viewer>,
+    /// What is shown may not be as it is upstream.
+    pub(super) away: Option<Away>,
 }
 
 /// A page without what is around it.
@@ -58,7 +68,7 @@ impl<'a> Shell<'a> {
     }
 
     /// The whole page.
-    pub(super) fn page(&self, viewer: Option<&Viewer>, main: Markup) -> Markup {
+    pub(super) fn page(&self, around: Around<'_>, main: Markup) -> Markup {
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -73,9 +83,12 @@ impl<'a> Shell<'a> {
                 }
                 body {
                     a.skip href="#main" { "Skip to the content" }
-                    (self.bar(viewer))
+                    (self.bar(around.viewer))
                     @if let Some(within) = &self.within { (menu(within)) }
-                    main #main tabindex="-1" { (main) }
+                    main #main tabindex="-1" {
+                        @if let Some(away) = around.away { (told(away)) }
+                        (main)
+                    }
                     (foot())
                 }
             }
@@ -109,6 +122,17 @@ impl<'a> Shell<'a> {
                     @if let Some(viewer) = viewer { (leave(viewer)) }
                 }
             }
+        }
+    }
+}
+
+/// What is shown may be old.
+fn told(away: Away) -> Markup {
+    let age = away.age_secs.map(|secs| format!(" That was {} ago.", count(secs, "second")));
+    html! {
+        p.sheet.none role="status" {
+            "What lies behind this server does not answer: this is what was last seen of it."
+            (age.unwrap_or_default())
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn view(
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let what = if path.is_empty() { short(&named.id) } else { show::plain(last) };
     let title = format!("{what} · {}", ask.repo());
-    Ok(Shell::of(&ask.repo(), Tab::Files, Some(&named.rev), title).page(ask.viewer(), body))
+    Ok(Shell::of(&ask.repo(), Tab::Files, Some(&named.rev), title).page(ask.around(), body))
 }
 
 /// The first digits of an id.

@@ -30,16 +30,16 @@ pub(super) fn view(
     let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
     let grown = match ask.pages.growth().of(repository, PATIENCE)? {
         Some(Ok(grown)) => grown,
-        None => return Ok(shell.page(ask.viewer(), not_yet(&ask.links()))),
-        Some(Err(Failed)) => return Ok(shell.page(ask.viewer(), failed())),
+        None => return Ok(shell.page(ask.around(), not_yet(&ask.links()))),
+        Some(Err(Failed)) => return Ok(shell.page(ask.around(), failed())),
     };
     if grown.commit_count == 0 {
-        return Ok(shell.page(ask.viewer(), html! {
+        return Ok(shell.page(ask.around(), html! {
             section.empty { h1 { "No commits yet" } p { "After the first push there is something to see here." } }
         }));
     }
     Ok(shell.page(
-        ask.viewer(),
+        ask.around(),
         html! {
             div.head { h1 { "How the store grew" } }
             (tiles(&grown))

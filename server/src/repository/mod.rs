@@ -48,6 +48,7 @@ use crate::{
     upstream::{
         Upstream,
         behind::{Behind, Freshness},
+        contact::Away,
     },
 };
 
@@ -73,7 +74,7 @@ pub struct Repository {
     bundles: Cache<CommitId, Arc<Layout>>,
     /// Packs that were taken in with all that they refer to.
     complete: Mutex<HashSet<PackId>>,
-    behind: Option<Behind>,
+    behind: Option<Arc<Behind>>,
 }
 
 /// Something that is listed: its name and its length.
@@ -114,10 +115,10 @@ impl Repository {
     /// answer and nothing of it is here.
     pub fn open_behind(name: &str, upstream: &Arc<Upstream>) -> Result<Self, Problem> {
         let behind = Behind::open(upstream, name)?;
-        Ok(Self::of(name, Arc::clone(behind.repo()), Some(behind)))
+        Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind))))
     }
 
-    fn of(name: &str, repo: Arc<Repo>, behind: Option<Behind>) -> Self {
+    fn of(name: &str, repo: Arc<Repo>, behind: Option<Arc<Behind>>) -> Self {
         let index = Index::open(repo.store());
         let staged = Staged::new(repo.store());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
@@ -134,6 +135,11 @@ impl Repository {
         if let Some(behind) = &self.behind {
             behind.catch_up(freshness);
         }
+    }
+
+    /// Since when what is told of it may not be as it is upstream, if so.
+    pub fn away(&self) -> Option<Away> {
+        self.behind.as_ref().and_then(|behind| behind.away())
     }
 
     /// Whether a pack can be had here: it is whole, or can be completed.

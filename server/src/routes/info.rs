@@ -3,7 +3,8 @@
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Path, State},
+    extract::{Path, Request, State},
+    middleware::Next,
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
@@ -12,7 +13,10 @@ use snap_core::base::limits;
 
 use super::{PROTOCOL, Server};
 use crate::{
-    access::who::{Right, Who},
+    access::{
+        need::{Need, need},
+        who::{Right, Who},
+    },
     body::{blocking, whole},
     problem::{Code, Problem},
     upstream::contact::Away,
@@ -117,11 +121,19 @@ pub(super) async fn create(
     Ok(StatusCode::CREATED)
 }
 
-/// Tells with each answer when it was given without the upstream, and how long
-/// ago that last answered.
-pub(super) async fn tell_away(State(server): State<Server>, mut response: Response) -> Response {
-    let away = server.hub().upstream().and_then(|upstream| upstream.contact().away());
-    if let Some(Away { age_secs }) = away {
+/// Tells with each answer when it may not be as it is upstream, and how long ago
+/// that was last known.
+pub(super) async fn tell_away(
+    State(server): State<Server>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let repository = match need(request.method(), request.uri().path(), request.headers()) {
+        Need::In(_, name) => Some(name.into_owned()),
+        _ => None,
+    };
+    let mut response = next.run(request).await;
+    if let Some(Away { age_secs }) = server.hub().away(repository.as_deref()) {
         let age = age_secs.map(|age| format!("; age={age}")).unwrap_or_default();
         if let Ok(value) = HeaderValue::from_str(&format!("away{age}")) {
             response.headers_mut().insert("snap-upstream", value);

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Body,
-    middleware::{self, map_response_with_state},
+    middleware,
     routing::{get, post, put},
 };
 
@@ -155,7 +155,9 @@ impl Server {
 
 /// Lets only those pass who may: around all there is, pages included.
 pub fn guarded(router: Router, server: &Server) -> Router {
-    router.layer(middleware::from_fn_with_state(Arc::clone(server.access()), guard))
+    router
+        .layer(middleware::from_fn_with_state(server.clone(), info::tell_away))
+        .layer(middleware::from_fn_with_state(Arc::clone(server.access()), guard))
 }
 
 /// Sees who does what: around that.
@@ -193,7 +195,6 @@ pub fn router(server: Server) -> Router {
         .route("/metrics", get(status::metrics))
         .fallback(async || Problem::new(Code::NoRoute, ""))
         .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
-        .layer(map_response_with_state(server.clone(), info::tell_away))
         .with_state(server)
 }
 

@@ -1,6 +1,7 @@
 //! How the server does: for those who watch it.
 
 use std::{
+    path::Path,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -26,33 +27,45 @@ pub(super) async fn health() -> &'static str {
 /// Whether it was ready when that was last looked at.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
-    last: Mutex<Option<(Instant, bool)>>,
+    last: Mutex<Option<(Instant, Option<&'static str>)>>,
 }
 
 impl Ready {
-    /// Whether what is served can be read and written. Blocks.
-    fn look(&self, server: &Server) -> bool {
+    /// What is in the way of reading and writing what is served, if anything is.
+    /// Blocks.
+    fn look(&self, server: &Server) -> Option<&'static str> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, is_ready)) = *last
+        if let Some((at, known)) = *last
             && at.elapsed() < READY_FOR
         {
-            return is_ready;
+            return known;
         }
-        let is_ready = server.hub().home().is_none_or(|home| {
-            // Gone again when it is dropped.
-            let file = Disk::scratch().create(&home.join(format!(".{}", unique_name("ready"))));
-            fs_err::read_dir(home).is_ok() && file.is_ok_and(|mut file| file.write(b"?").is_ok())
-        });
-        *last = Some((Instant::now(), is_ready));
-        is_ready
+        let in_the_way = match server.hub().upstream() {
+            Some(upstream) if !can_be_written(upstream.cache().root()) => {
+                Some("the cache cannot be written")
+            }
+            Some(upstream) => (!upstream.answers()).then_some("the upstream does not answer"),
+            None => {
+                let is_ready = server.hub().home().is_none_or(can_be_written);
+                (!is_ready).then_some("what is served cannot be written")
+            }
+        };
+        *last = Some((Instant::now(), in_the_way));
+        in_the_way
     }
+}
+
+fn can_be_written(folder: &Path) -> bool {
+    // Gone again when it is dropped.
+    let file = Disk::scratch().create(&folder.join(format!(".{}", unique_name("ready"))));
+    fs_err::read_dir(folder).is_ok() && file.is_ok_and(|mut file| file.write(b"?").is_ok())
 }
 
 /// `GET /ready`: what is served can be read and written.
 pub(super) async fn ready(State(server): State<Server>) -> Result<&'static str, Problem> {
     match blocking(move || Ok(server.ready().look(&server))).await? {
-        true => Ok("ready\n"),
-        false => Err(Problem::new(Code::Unavailable, "what is served cannot be written")),
+        None => Ok("ready\n"),
+        Some(why) => Err(Problem::new(Code::Unavailable, why)),
     }
 }
 

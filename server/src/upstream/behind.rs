@@ -18,13 +18,13 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
 use snap_core::{
     base::{
         id::{CommitId, PackId},
-        limits,
         observe::Silent,
         time::Time,
     },
@@ -43,7 +43,13 @@ use snap_remote::{
 };
 
 use self::packs::Counted;
-use super::{Form, Upstream, cache::Kept, contact::away};
+use super::{
+    Form, Upstream,
+    cache::Kept,
+    contact::{Away, away},
+    flights::{Flights, Landing},
+    fresh::Fresh,
+};
 use crate::problem::{Code, Problem};
 
 /// Outlines that are held at a time.
@@ -65,9 +71,10 @@ pub struct Behind {
     moving: Mutex<Moving>,
     /// Refs that were moved from here, twice each: an answer from before is old.
     moves: AtomicU64,
-    flights: super::flights::Flights,
+    flights: Flights,
+    fresh: Fresh,
     /// Questions for packs.
-    looks: super::flights::Flights,
+    looks: Flights,
     /// Packs that were sent, whether or not they count.
     sent: Mutex<HashSet<PackId>>,
     fetching: Mutex<HashMap<PackId, Arc<Mutex<()>>>>,
@@ -107,10 +114,8 @@ impl Behind {
     pub fn open(upstream: &Arc<Upstream>, name: &str) -> Result<Self, Problem> {
         let store = upstream.cache.of(name).join("store");
         upstream.form()?;
-        let remote = upstream.remote(name, "mirror")?;
-        let asking = upstream.remote(name, "asking")?;
         if !store.join(config::FILE).is_file() {
-            let found = upstream.ask(remote.client().find(CONFIG, limits::CONFIG_BYTES))?;
+            let found = upstream.config(name)?;
             let none =
                 || Problem::new(Code::NoRepository, format!("there is no `{name}` upstream"));
             let text = String::from_utf8(found.ok_or_else(none)?.bytes.to_vec());
@@ -118,6 +123,8 @@ impl Behind {
             let config = config.map_err(|why| Problem::new(Code::Damaged, why.to_string()))?;
             Repo::init(&store, &Disk::default(), &config)?;
         }
+        let remote = upstream.remote(name, "mirror")?;
+        let asking = upstream.remote(name, "asking")?;
         let packs = RemotePacks::new(&remote, Waiting::patiently(&upstream.runtime));
         let packs = Counted { packs, cache: Arc::clone(&upstream.cache) };
         let adopting = Arc::default();
@@ -131,8 +138,9 @@ impl Behind {
             asking,
             moving: Mutex::new(Moving { remote, known: None }),
             moves: AtomicU64::new(0),
-            flights: super::flights::Flights::default(),
-            looks: super::flights::Flights::default(),
+            flights: Flights::default(),
+            fresh: Fresh::default(),
+            looks: Flights::default(),
             sent: Mutex::default(),
             fetching: Mutex::default(),
             left_out: Mutex::default(),
@@ -169,35 +177,57 @@ impl Behind {
         Ok(done)
     }
 
-    /// Learns how it is upstream. Where that fails, all stays as it is here.
-    pub fn catch_up(&self, freshness: Freshness) {
-        let is_known = freshness == Freshness::Lately && self.flights.is_younger(AGE);
-        if is_known || self.upstream.contact.is_given_up() {
-            return;
+    /// Learns how it is upstream. Where that fails, all stays as it is here, and
+    /// is [said to be old](Self::away).
+    pub fn catch_up(self: &Arc<Self>, freshness: Freshness) {
+        if freshness == Freshness::Lately && self.flights.is_younger(AGE) {
+            return self.fresh.tell(true);
         }
-        self.flights.join(self.upstream.patience, || self.fly().is_ok());
+        let fly = |behind: &Self| behind.fly().is_ok();
+        let is_fresh = !self.upstream.contact.is_given_up()
+            && self.flights.join(self.upstream.patience, |landing| self.send_off(landing, fly));
+        self.fresh.tell(is_fresh);
+    }
+
+    /// Puts a question in a thread of its own: whoever loses patience does not keep
+    /// others waiting, and those that serve requests may all be waiting for it.
+    fn send_off(self: &Arc<Self>, landing: Landing, question: fn(&Self) -> bool) {
+        let (behind, span) = (Arc::clone(self), tracing::Span::current());
+        let fly = move || span.in_scope(|| landing.land(question(&behind)));
+        if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(fly) {
+            tracing::error!(%error, "no thread to ask the upstream");
+        }
+    }
+
+    /// Since when what is told here may not be as it is upstream, if so.
+    pub fn away(&self) -> Option<Away> {
+        self.fresh.away()
+    }
+
+    /// Where refs stand there.
+    fn standings(&self) -> Result<Known, Problem> {
+        let asked =
+            async { futures::try_join!(self.asking.all_refs(), self.asking.default_branch()) };
+        self.upstream.ask(asked)
     }
 
     fn fly(&self) -> Result<(), Problem> {
-        loop {
-            let moves = self.moves.load(Ordering::SeqCst);
-            let asked =
-                async { futures::try_join!(self.asking.all_refs(), self.asking.default_branch()) };
-            let found = self.upstream.ask(asked)?;
-            let mut moving = lock(&self.moving);
-            if self.moves.load(Ordering::SeqCst) != moves {
-                continue;
-            }
-            if moving.known.as_ref() != Some(&found) {
-                if found.0.is_empty() && !self.store().packs().is_empty() {
-                    self.wait(self.asking.must_be_there())?;
-                }
-                self.refresh(&mut moving)?;
-                let is_all = self.follow(&found).map_err(|error| self.told(error))?;
-                moving.known = is_all.then_some(found);
-            }
-            return Ok(());
+        let moves = self.moves.load(Ordering::SeqCst);
+        let mut found = self.standings()?;
+        let mut moving = lock(&self.moving);
+        if self.moves.load(Ordering::SeqCst) != moves {
+            // Nobody moves any while this is held.
+            found = self.standings()?;
         }
+        if moving.known.as_ref() != Some(&found) {
+            if found.0.is_empty() && !self.store().packs().is_empty() {
+                self.wait(self.asking.must_be_there())?;
+            }
+            self.refresh(&mut moving)?;
+            let is_all = self.follow(&found).map_err(|error| self.told(error))?;
+            moving.known = is_all.then_some(found);
+        }
+        Ok(())
     }
 
     /// Learns which packs there are.
@@ -271,6 +301,7 @@ impl Behind {
         if self.upstream.contact.is_given_up() {
             return Err(away());
         }
+        self.send_pending()?;
         let mut moving = lock(&self.moving);
         self.publish_with(&moving)?;
         if let Some(new) = new {

@@ -20,7 +20,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use snap_core::{
@@ -40,6 +40,9 @@ const LEFT: u64 = 9;
 /// What came in part and was written to since stays.
 const FRESH: Duration = Duration::from_secs(10);
 
+/// Where no room could be made it is not tried again before.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Stubs with no more than that stay.
 const STUB_BYTES: u64 = 64 << 10;
 
@@ -56,7 +59,8 @@ pub struct Cache {
     most_bytes: u64,
     used_bytes: AtomicU64,
     open: Mutex<HashMap<PathBuf, Kept>>,
-    trimming: Mutex<()>,
+    /// When no room could be made.
+    trimming: Mutex<Option<Instant>>,
     _lock: File,
 }
 
@@ -140,6 +144,11 @@ impl Cache {
         Err(PathError::when("lock", &path)(io::Error::from(io::ErrorKind::WouldBlock)))
     }
 
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Folder of a repository.
     pub(super) fn of(&self, name: &str) -> PathBuf {
         self.root.join(name.replace('/', "%2F"))
@@ -200,7 +209,10 @@ impl Cache {
 
     /// Makes room. What fails is tried again the next time.
     fn trim(&self) {
-        let Ok(_one) = self.trimming.try_lock() else { return };
+        let Ok(mut in_vain) = self.trimming.try_lock() else { return };
+        if in_vain.is_some_and(|at| at.elapsed() < PAUSE) {
+            return;
+        }
         let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
         let mut used: u64 = packs.iter().map(|pack| pack.bytes).sum();
         if used > self.most_bytes {
@@ -218,6 +230,7 @@ impl Cache {
                 }
             }
         }
+        *in_vain = (used > self.most_bytes).then(Instant::now);
         self.used_bytes.store(used, Ordering::Relaxed);
     }
 

@@ -54,9 +54,6 @@ impl Contact {
         match &error {
             // What fails here says nothing about it.
             RemoteError::Store(_) | RemoteError::Ref(_) | RemoteError::Io(_) => {}
-            // It may be that a disk is not mounted there, or that this server may
-            // not see it any more.
-            RemoteError::Emptied { .. } => self.gone(&error.to_string()),
             error if error.kind() == ErrorKind::Unavailable && !is_full(error) => {
                 self.gone(&error.to_string());
             }
@@ -99,6 +96,14 @@ fn is_full(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Service(error) if error.what == What::Full)
 }
 
+/// The upstream's own words of why it does not take something.
+fn refusal(error: &RemoteError) -> String {
+    match error {
+        RemoteError::Service(error) => format!("the upstream refuses it: {}", error.message),
+        _ => "the upstream refuses it".to_owned(),
+    }
+}
+
 /// What is told of an error there, or of one of the store here; the rest is
 /// logged.
 pub fn problem(error: RemoteError) -> Problem {
@@ -107,9 +112,10 @@ pub fn problem(error: RemoteError) -> Problem {
         RemoteError::Ref(error) => return (*error).into(),
         RemoteError::Io(error) => return error.into(),
         ref error => match error.kind() {
-            _ if matches!(error, RemoteError::Emptied { .. }) => away(),
             _ if is_full(error) => Problem::new(Code::Full, "no room is left upstream"),
-            ErrorKind::NotFound => Problem::new(Code::NotFound, "it is not there upstream"),
+            ErrorKind::Invalid => Problem::new(Code::Rejected, refusal(error)),
+            // It is known here, so it should be there.
+            ErrorKind::NotFound => away(),
             ErrorKind::Damaged => Problem::new(Code::Damaged, "the store upstream is damaged"),
             ErrorKind::Denied => {
                 Problem::new(Code::Unavailable, "the upstream does not let this server in")
@@ -117,9 +123,7 @@ pub fn problem(error: RemoteError) -> Problem {
             _ => away(),
         },
     };
-    if told.code != Code::NotFound {
-        tracing::warn!(error = &error as &dyn std::error::Error, "upstream");
-    }
+    tracing::warn!(error = &error as &dyn std::error::Error, "upstream");
     told
 }
 

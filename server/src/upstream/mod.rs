@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`contact`] | whether the upstream answers |
 //! | `flights` | what many ask at once is asked once |
+//! | `fresh` | whether what is told is as it is there |
 //! | [`cache`] | the folder of all that, and how long it may become |
 //! | [`behind`] | one store elsewhere |
 
@@ -16,17 +17,19 @@ pub mod behind;
 pub mod cache;
 pub mod contact;
 mod flights;
+mod fresh;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use snap_core::{base::limits, repo::ref_name::RefName};
 use snap_remote::{
     location::{Location, Scheme},
     service::{
+        Object,
         client::{Client, Policy},
         keys::CONFIG,
         open::{self, OpenError, Secrets},
@@ -46,6 +49,9 @@ use crate::problem::{Code, Problem};
 /// Levels of folders in which stores are looked for.
 const LEVELS: usize = 4;
 
+/// So long the names of the repositories are not asked for again.
+const NAMES_FOR: Duration = Duration::from_secs(3);
+
 /// Where an upstream is, and how it is asked.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -64,6 +70,36 @@ impl Origin {
         let options = options.map(|value| value.map_or("", String::as_str));
         format!("{} {}", self.location, options.join(" "))
     }
+
+    /// Where a repository is.
+    fn at(&self, name: &str) -> Location {
+        let mut location = self.location.clone();
+        if !name.is_empty() {
+            let separator = if location.path.is_empty() { "" } else { "/" };
+            location.path = format!("{}{separator}{name}", location.path);
+        }
+        location
+    }
+}
+
+fn client(
+    (origin, name): (&Origin, &str),
+    runtime: &Handle,
+    traffic: &Arc<Traffic>,
+) -> Result<Client, OpenError> {
+    let _inside = runtime.enter();
+    let location = origin.at(name);
+    let Origin { options, secrets, .. } = origin;
+    let service = open::open(&location, options, secrets, traffic)?;
+    // Whoever sent something tries again, too.
+    let policy = Policy {
+        attempts: 4,
+        pause: Duration::from_millis(100),
+        longest_pause: Duration::from_secs(3),
+        timeout: Duration::from_secs(15),
+        ..Policy::default()
+    };
+    Ok(Client::new(service, policy, Arc::clone(traffic)).at(&location.to_string()))
 }
 
 /// What lies upstream.
@@ -84,6 +120,9 @@ pub struct Upstream {
     contact: Arc<Contact>,
     cache: Arc<Cache>,
     form: Mutex<Option<Form>>,
+    /// Asks at the location itself.
+    root: Client,
+    names: Mutex<Option<(Instant, Vec<String>)>>,
     /// How long somebody who reads waits for it.
     patience: Duration,
 }
@@ -104,16 +143,19 @@ impl Upstream {
             (Scheme::Http | Scheme::Https, false) => Some(Form::Store),
             _ => None,
         };
-        let upstream = Self {
+        let traffic = Arc::default();
+        let root = client((&origin, ""), &runtime, &traffic)?;
+        Ok(Self {
             origin,
             runtime,
-            traffic: Arc::default(),
+            traffic,
             contact: Arc::default(),
             cache: Arc::new(cache),
             form: Mutex::new(form),
+            root,
+            names: Mutex::default(),
             patience,
-        };
-        upstream.client("").map(|_| upstream)
+        })
     }
 
     /// Whether it answers.
@@ -131,39 +173,23 @@ impl Upstream {
         &self.traffic
     }
 
-    fn location(&self, name: &str) -> Location {
-        let mut location = self.origin.location.clone();
-        if !name.is_empty() {
-            let separator = if location.path.is_empty() { "" } else { "/" };
-            location.path = format!("{}{separator}{name}", location.path);
-        }
-        location
+    fn client(&self, name: &str) -> Result<Client, Problem> {
+        client((&self.origin, self.below(name)), &self.runtime, &self.traffic).map_err(|error| {
+            tracing::error!(%error, "cannot use the upstream");
+            Problem::new(Code::Unavailable, "the upstream cannot be used")
+        })
     }
 
-    fn client(&self, name: &str) -> Result<Client, OpenError> {
-        let _inside = self.runtime.enter();
-        let location = self.location(name);
-        let Origin { options, secrets, .. } = &self.origin;
-        let service = open::open(&location, options, secrets, &self.traffic)?;
-        // Whoever sent something tries again, too.
-        let policy = Policy {
-            attempts: 4,
-            pause: Duration::from_millis(100),
-            longest_pause: Duration::from_secs(3),
-            timeout: Duration::from_secs(15),
-            ..Policy::default()
-        };
-        Ok(Client::new(service, policy, Arc::clone(&self.traffic)).at(&location.to_string()))
+    /// The settings of a repository there, which are asked for alone: of one that
+    /// is not there nothing is kept.
+    fn config(&self, name: &str) -> Result<Option<Object>, Problem> {
+        self.ask(self.client(name)?.find(CONFIG, limits::CONFIG_BYTES))
     }
 
     fn remote(&self, name: &str, mirror: &str) -> Result<RemoteStore, Problem> {
-        let wrong = |error: OpenError| {
-            tracing::error!(%error, "cannot use the upstream");
-            Problem::new(Code::Unavailable, "the upstream cannot be used")
-        };
-        let client = self.client(self.below(name)).map_err(wrong)?;
+        let client = self.client(name)?;
         let cache = self.cache.of(name).join(mirror);
-        let location = self.location(self.below(name)).to_string();
+        let location = self.origin.at(self.below(name)).to_string();
         RemoteStore::new(client, location, &cache).map(RemoteStore::kept).map_err(problem)
     }
 
@@ -195,6 +221,11 @@ impl Upstream {
         }
     }
 
+    /// Whether it answers now, and lets this server in.
+    pub fn answers(&self) -> bool {
+        self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)).is_ok()
+    }
+
     /// What lies there: as it says, else as it said before.
     ///
     /// # Errors
@@ -204,8 +235,7 @@ impl Upstream {
         if let Some(form) = *known() {
             return Ok(form);
         }
-        let client = self.client("").map_err(|_| contact::away())?;
-        let (form, is_asked) = match self.ask(client.find(CONFIG, limits::CONFIG_BYTES)) {
+        let (form, is_asked) = match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
             Ok(Some(_)) => (Form::Store, true),
             Ok(None) => (Form::Folder, true),
             Err(problem) => (self.cache.form().ok_or(problem)?, false),
@@ -225,8 +255,29 @@ impl Upstream {
             Ok(Form::Folder) => {}
             Err(_) => return self.cache.names(),
         }
-        let Ok(client) = self.client("") else { return self.cache.names() };
-        self.ask(client.stores(LEVELS)).unwrap_or_else(|_| self.cache.names())
+        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, names)) = &*known
+            && at.elapsed() < NAMES_FOR
+        {
+            return names.clone();
+        }
+        if self.contact.is_given_up() {
+            return self.cache.names();
+        }
+        let asked = self.root.stores(LEVELS);
+        let asked = async { tokio::time::timeout(self.patience, asked).await };
+        match self.runtime.block_on(asked) {
+            Ok(Ok(names)) => {
+                self.contact.reached();
+                known.insert((Instant::now(), names)).1.clone()
+            }
+            Ok(Err(error)) => {
+                let _ = self.contact.failed(error.into());
+                self.cache.names()
+            }
+            // There are many folders, or it is away: others will tell.
+            Err(_) => self.cache.names(),
+        }
     }
 
     /// Makes a repository there.
@@ -235,6 +286,10 @@ impl Upstream {
     /// [`Code::Conflict`] when there is one, [`Code::Unavailable`].
     pub fn create(&self, name: &str, config: &str) -> Result<(), Problem> {
         self.form()?;
+        if self.config(name)?.is_some() {
+            return Err(Problem::new(Code::Conflict, format!("there is already `{name}`")));
+        }
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let remote = self.remote(name, "mirror")?;
         let there = Problem::new(Code::Conflict, format!("there is already `{name}`"));
         let found = self.ask(remote.survey())?;

@@ -56,8 +56,13 @@ impl Behind {
 
     /// The same for those who read: shared by all who ask meanwhile, and not
     /// waited for for long.
-    pub fn look_shared(&self) {
-        self.looks.join(self.upstream.patience, || self.look().is_ok());
+    pub fn look_shared(self: &Arc<Self>) {
+        let look = |behind: &Self| behind.look().is_ok();
+        let is_fresh =
+            self.looks.join(self.upstream.patience, |landing| self.send_off(landing, look));
+        if !is_fresh {
+            self.fresh.tell(false);
+        }
     }
 
     /// Sends a pack that was checked. It does not count before it is
@@ -160,7 +165,24 @@ impl Behind {
     /// # Errors
     /// [`Code::Unavailable`]; it is done with the next one that comes.
     pub fn publish(&self) -> Result<(), Problem> {
+        self.send_pending()?;
         self.publish_with(&lock(&self.moving))
+    }
+
+    /// Sends what is pending while others may ask: that may take long.
+    pub(super) fn send_pending(&self) -> Result<(), Problem> {
+        let there = self.there(&lock(&self.moving));
+        let pending = self.pending(&self.marked(), &there);
+        pending.iter().try_for_each(|id| self.send(id, &self.store().pack_path(id)))
+    }
+
+    fn there(&self, moving: &Moving) -> HashSet<PackId> {
+        moving.remote.mirror().store().packs().into_iter().collect()
+    }
+
+    fn marked(&self) -> Vec<PackId> {
+        let names = fs_err::read_dir(self.marks()).into_iter().flatten().flatten();
+        names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// Packs of which upstream is to be told: those that have a mark, and those
@@ -173,10 +195,7 @@ impl Behind {
     }
 
     pub(super) fn publish_with(&self, moving: &Moving) -> Result<(), Problem> {
-        let names = fs_err::read_dir(self.marks()).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let marked: Vec<PackId> = names.collect();
-        let there: HashSet<PackId> = moving.remote.mirror().store().packs().into_iter().collect();
+        let (marked, there) = (self.marked(), self.there(moving));
         let new = self.pending(&marked, &there);
         if !new.is_empty() {
             for id in &new {
