@@ -64,6 +64,9 @@ pub struct Listed {
     pub bytes: u64,
 }
 
+/// Full names of refs, and where they stand.
+pub type Standings = Vec<(String, CommitId)>;
+
 /// On what condition an object is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum When {
@@ -161,7 +164,7 @@ pub trait Service: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ServiceError`].
-    fn standings(&self) -> BoxFuture<'_, Result<Option<Vec<(String, CommitId)>>, ServiceError>> {
+    fn standings(&self) -> BoxFuture<'_, Result<Option<Standings>, ServiceError>> {
         Box::pin(async { Ok(None) })
     }
 

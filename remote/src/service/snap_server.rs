@@ -21,7 +21,7 @@ use serde::Deserialize;
 use snap_core::base::{id::CommitId, limits};
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Standings, Version, What, When,
     keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS},
     refusal::told,
     traffic::Traffic,
@@ -383,7 +383,7 @@ impl Service for SnapServer {
         true
     }
 
-    fn standings(&self) -> BoxFuture<'_, Result<Option<Vec<(String, CommitId)>>, ServiceError>> {
+    fn standings(&self) -> BoxFuture<'_, Result<Option<Standings>, ServiceError>> {
         Box::pin(async {
             match self.json("refs", ("list", REFS)).await {
                 Ok(RefsJson { refs }) => {

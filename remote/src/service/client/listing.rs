@@ -1,9 +1,7 @@
 //! What there is: keys, refs, stores.
 
-use snap_core::base::id::CommitId;
-
 use super::Client;
-use crate::service::{Listed, ServiceError, keys::REFS};
+use crate::service::{Listed, ServiceError, Standings, keys::REFS};
 
 impl Client {
     /// Lists all objects whose keys begin with `prefix`.
@@ -37,7 +35,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn standings(&self) -> Result<Option<Vec<(String, CommitId)>>, ServiceError> {
+    pub async fn standings(&self) -> Result<Option<Standings>, ServiceError> {
         self.attempts("list", REFS, 0, || self.service.standings()).await
     }
 }
