@@ -2,8 +2,13 @@
 
 use reqwest::StatusCode;
 use snap_core::{
-    base::{id::PackId, observe::Silent},
+    base::{
+        id::{CommitId, PackId},
+        observe::Silent,
+        time::Time,
+    },
     ops::commit,
+    repo::{ref_name::RefName, refs::Change},
 };
 
 use crate::{
@@ -114,6 +119,29 @@ async fn an_empty_place_says_what_to_do() {
     assert!(shown.contains("No commits yet"), "{shown}");
     assert!(shown.contains(&format!("snap push {} main", serving.origin())), "{shown}");
     assert!(page(&serving, "/").await.contains("No commits yet"));
+    assert!(page(&serving, "/r/default/c/HEAD").await.contains("No commits yet"));
+}
+
+/// Moves a ref.
+fn point(place: &Place, name: &str, (from, to): (Option<CommitId>, Option<CommitId>)) {
+    let change = Change { time: Time::now(), who: "ada", reason: "test" };
+    let name = RefName::parse_full(name).unwrap();
+    place.repo.refs().update(&name, from, to, &change).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_those_of_a_branch_that_was_pushed() {
+    let place = Place::new();
+    let id = place.change("a", "content");
+    point(&place, "refs/heads/trunk", (None, Some(id)));
+    point(&place, "refs/heads/main", (Some(id), None));
+    let serving = Serving::of(&place);
+    let log = page(&serving, "/r/default").await;
+    assert!(log.contains("selected>trunk</option>"), "{log}");
+    let branches = page(&serving, "/r/default/refs").await;
+    assert!(branches.contains("<a href=\"/r/default/c/HEAD\">Files</a>"), "{branches}");
+    let files = page(&serving, "/r/default/c/HEAD").await;
+    assert!(files.contains("href=\"/r/default/c/trunk/a\""), "{files}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -165,9 +165,15 @@ impl Ask {
     /// The commit that is asked for, or the one that people begin with; `None`
     /// while there is no commit.
     pub(super) fn wanted(&self, repository: &Repository) -> Result<Option<Named>, Problem> {
-        if let Some(rev) = self.param("rev") {
-            return self.named(repository, &rev).map(Some);
+        match self.param("rev") {
+            Some(rev) => self.named(repository, &rev).map(Some),
+            None => self.first(repository),
         }
+    }
+
+    /// The commit that people begin with: where the default branch stands. Where
+    /// nobody pushed that one, it is another branch, or a tag.
+    pub(super) fn first(&self, repository: &Repository) -> Result<Option<Named>, Problem> {
         let branch = repository.default_branch().ok();
         let refs = repository.refs()?;
         let first = refs.iter().find(|(name, _)| Some(name) == branch.as_ref()).or(refs.first());

@@ -205,7 +205,8 @@ pub(super) fn chips(links: &Links, names: &Names, id: &CommitId, commit: &Commit
     }
 }
 
-fn nothing(ask: &Ask) -> Markup {
+/// While there is no commit.
+pub(super) fn nothing(ask: &Ask) -> Markup {
     html! {
         section.empty {
             h1 { "No commits yet" }

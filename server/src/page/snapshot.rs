@@ -26,7 +26,16 @@ pub(super) fn view(
     repository: &Arc<Repository>,
     observer: &dyn Observer,
 ) -> Result<Markup, Problem> {
-    let named = ask.named(repository, &ask.rev())?;
+    let named = match ask.rev().as_str() {
+        // A push moves branches, and never `HEAD`.
+        "HEAD" => ask.first(repository)?,
+        rev => Some(ask.named(repository, rev)?),
+    };
+    let repo = ask.repo();
+    let Some(named) = named else {
+        let shell = Shell::of(&repo, Tab::Files, None, repo.clone());
+        return Ok(shell.page(ask.around(), log::nothing(ask)));
+    };
     let path = ask.path();
     let store = repository.repo().store();
     let found = resolve_path(store, named.commit.tree, &path)?;
@@ -45,8 +54,8 @@ pub(super) fn view(
     };
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let what = if path.is_empty() { short(&named.id) } else { show::plain(last) };
-    let title = format!("{what} · {}", ask.repo());
-    Ok(Shell::of(&ask.repo(), Tab::Files, Some(&named.rev), title).page(ask.around(), body))
+    let title = format!("{what} · {repo}");
+    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
 }
 
 /// The first digits of an id.
