@@ -31,6 +31,9 @@ pub(crate) fn names() -> Vec<Vec<u8>> {
     names.iter().map(|name| name.to_vec()).collect()
 }
 
+/// A branch and a tag that look like another one.
+pub(crate) const REFS: [&str; 2] = ["refs/heads/main\u{202e}txt", "refs/tags/v1\u{200b}<b>"];
+
 /// Adds files with such names, and HTML and SVG with scripts in them.
 pub(crate) fn fill(place: &Place) {
     let folder = place.folder.path().join("files/hostile");

@@ -221,6 +221,9 @@ async fn hostile_names_and_contents_are_text() {
     let before = place.change("a", "content");
     hostile::fill(&place);
     let after = place.change("a", "other");
+    for name in hostile::REFS {
+        point(&place, name, (None, Some(after)));
+    }
     let serving = Serving::of(&place);
     let mut paths: Vec<String> = vec![
         "/r/default/c/main/hostile".into(),
@@ -231,6 +234,11 @@ async fn hostile_names_and_contents_are_text() {
         "/r/default?rev=%22%3E%3Cscript%3Ewindow.pwned=1%3C/script%3E".into(),
         "/r/%3Cscript%3Ewindow.pwned=1%3C%2Fscript%3E".into(),
         "/r/default/stats".into(),
+        "/r/default/refs".into(),
+        "/r/default".into(),
+        "/r/default/c/main".into(),
+        "/r/default?rev=main%E2%80%AEtxt".into(),
+        "/r/default/c/main%E2%80%AEtxt".into(),
     ];
     let names =
         hostile::names().into_iter().chain([b"page.html".to_vec(), b"picture.svg".to_vec()]);
@@ -253,13 +261,33 @@ async fn hostile_names_and_contents_are_text() {
             assert!(!tag.contains("href=\"javascript:"), "{path}: <{tag}>");
         }
         for hidden in ['\u{202e}', '\u{200b}', '\u{1b}'] {
-            assert!(!text.contains(hidden), "{path} has {hidden:?}");
+            // The value of an option is not shown.
+            let mut parts = text.split("<option value=\"");
+            let first = parts.next().into_iter();
+            let mut shown = first.chain(parts.filter_map(|part| Some(part.split_once('>')?.1)));
+            assert!(shown.all(|shown| !shown.contains(hidden)), "{path} has {hidden:?}");
         }
     }
     let list = page(&serving, "/r/default/c/main/hostile").await;
     for shown in ["\\u{202e}", "\\u{200b}", "\\xff", "\\n", "\\u{1b}", "&amp;lt;b&amp;gt;"] {
         assert!(list.contains(shown), "{shown}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_called_as_a_branch_leads_to_the_tag() {
+    let place = Place::new();
+    let tagged = place.change("a", "first");
+    point(&place, "refs/tags/main", (None, Some(tagged)));
+    place.change("a", "second");
+    let serving = Serving::of(&place);
+    for path in ["/r/default", "/r/default/refs"] {
+        let shown = page(&serving, path).await;
+        assert!(shown.contains("href=\"/r/default?rev=tags%2Fmain\""), "{path}: {shown}");
+    }
+    let log = page(&serving, "/r/default?rev=tags%2Fmain").await;
+    assert!(log.contains("<option value=\"tags/main\" selected>main</option>"), "{log}");
+    assert!(page(&serving, "/r/default/c/tags%2Fmain").await.contains(&tagged.to_string()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -358,7 +386,7 @@ async fn growth_is_counted_and_drawn() {
     let row = log.split("<tr>").find(|row| row.contains(&id.to_string())).unwrap();
     assert!(row.contains("<td class=\"number gain\">+"), "{row}");
     let refs = page(&serving, "/r/default/refs").await;
-    assert!(refs.contains(">main</a>") && refs.contains("default"), "{refs}");
+    assert!(refs.contains("<bdi>main</bdi></a>") && refs.contains("default"), "{refs}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

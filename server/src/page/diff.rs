@@ -16,6 +16,7 @@ use super::{
     deadline::Deadline,
     hunks::{self, Room, View},
     link::Links,
+    names::Names,
     number::{Size, count},
     shell::{Shell, Tab},
     show,
@@ -156,12 +157,13 @@ fn form(
     from: Option<&str>,
     to: Option<&str>,
 ) -> Result<Markup, Problem> {
-    let refs = repository.refs()?;
+    let names = Names::of(repository)?;
+    let revs = names.all().iter().take(LISTED).map(|(name, _)| names.rev(name));
     Ok(html! {
         form.compare method="get" action=(ask.links().page("diff")) {
             label { "From" input.field name="from" list="refs" required value=[from.map(brief)] autocomplete="off" autocapitalize="none" spellcheck="false"; }
             label { "To" input.field name="to" list="refs" required value=[to.map(brief)] autocomplete="off" autocapitalize="none" spellcheck="false"; }
-            datalist #refs { @for (name, _) in refs.iter().take(LISTED) { option value=(name.short()) {} } }
+            datalist #refs { @for rev in revs.filter(|rev| show::is_plain(rev)) { option value=(rev) {} } }
             button.button.main type="submit" { "Compare" }
         }
     })

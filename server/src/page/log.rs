@@ -1,6 +1,6 @@
 //! `/r/{repo}`: the commits of a branch, newest first.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use maud::{Markup, html};
 use snap_core::{
@@ -17,6 +17,7 @@ use super::{
     icon,
     link::Links,
     moment,
+    names::Names,
     number::Size,
     shell::{Shell, Tab, paging},
     show,
@@ -36,9 +37,6 @@ const CHOICES: usize = 500;
 /// So many names and so many labels of a commit are shown.
 const CHIPS: usize = 50;
 
-/// Branches and tags at each commit.
-pub(super) type Names = HashMap<CommitId, Vec<RefName>>;
-
 pub(super) fn view(
     ask: &Ask,
     repository: &Arc<Repository>,
@@ -56,7 +54,7 @@ pub(super) fn view(
     let mut commits = all.take(ROWS + 1).collect::<Result<Vec<_>, _>>()?;
     let has_more = commits.len() > ROWS;
     commits.truncate(ROWS);
-    let (links, names) = (ask.links(), names(repository)?);
+    let (links, names) = (ask.links(), Names::of(repository)?);
     let grown = ask.pages.growth().of(repository, PATIENCE)?.and_then(Result::ok);
     let to = |page| links.log_of(&named.rev, page);
     let paging = paging(
@@ -92,31 +90,21 @@ pub(super) fn location(ask: &Ask) -> String {
     }
 }
 
-/// Branches and tags at each commit.
-pub(super) fn names(repository: &Repository) -> Result<Names, Problem> {
-    let mut names = Names::new();
-    for (name, id) in repository.refs()? {
-        names.entry(id).or_default().push(name);
-    }
-    Ok(names)
-}
-
 /// Chooses a branch or a tag; without a script there is a button.
 fn chooser(action: &str, names: &Names, named: &Named) -> Markup {
-    let mut all: Vec<&RefName> = names.values().flatten().collect();
-    all.sort();
-    all.truncate(CHOICES);
-    let is_listed = all.iter().any(|name| name.short() == named.rev);
+    let all = names.all().iter().take(CHOICES).map(|(name, _)| (name, names.rev(name)));
+    let all: Vec<(&RefName, String)> = all.collect();
+    let is_listed = all.iter().any(|(_, rev)| *rev == named.rev);
     html! {
         form.choose method="get" action=(action) data-submit="" {
             label { span.unseen { "Branch or tag" } (icon::branch())
                 select name="rev" {
                     @if !is_listed { option value=(named.rev) selected { (show::plain(named.rev.as_bytes())) } }
                     @for (kind, label) in [(RefKind::Branch, "Branches"), (RefKind::Tag, "Tags")] {
-                        @if all.iter().any(|name| name.kind() == kind) {
+                        @if all.iter().any(|(name, _)| name.kind() == kind) {
                             optgroup label=(label) {
-                                @for name in all.iter().filter(|name| name.kind() == kind) {
-                                    option value=(name.short()) selected[name.short() == named.rev] { (name.short()) }
+                                @for (name, rev) in all.iter().filter(|(name, _)| name.kind() == kind) {
+                                    option value=(rev) selected[*rev == named.rev] { (show::plain(name.short().as_bytes())) }
                                 }
                             }
                         }
@@ -186,15 +174,16 @@ pub(super) fn who(commit: &Commit) -> Markup {
 
 /// Branches, tags and labels of a commit.
 pub(super) fn chips(links: &Links, names: &Names, id: &CommitId, commit: &Commit) -> Markup {
-    let at = names.get(id).map(Vec::as_slice).unwrap_or_default();
+    let at = names.at(id);
+    let has_more = at.len() > CHIPS;
     html! {
-        @for name in at.iter().take(CHIPS) {
-            a class={ "chip " (name.kind().noun()) } href=(links.log_of(name.short(), 1)) {
+        @for name in at.take(CHIPS) {
+            a class={ "chip " (name.kind().noun()) } href=(links.log_of(&names.rev(name), 1)) {
                 @if name.kind() == RefKind::Tag { (icon::tag()) } @else { (icon::branch()) }
-                (name.short())
+                (show::name(name.short().as_bytes()))
             }
         }
-        @if at.len() > CHIPS { a.chip href=(links.page("refs")) { "…" } }
+        @if has_more { a.chip href=(links.page("refs")) { "…" } }
         @for (key, value) in commit.labels.iter().take(CHIPS) {
             span.chip.label {
                 (show::brief(key))

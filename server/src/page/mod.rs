@@ -8,7 +8,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `link`, `ask` | addresses, there and back |
+//! | `link`, `ask`, `names` | addresses, there and back |
 //! | `show`, `number`, `moment`, `icon` | how single things look |
 //! | `assets`, `shell`, `guard` | what is around each page |
 //! | the others | a page each, or a part of one |
@@ -32,6 +32,7 @@ mod link;
 mod log;
 mod login;
 mod moment;
+mod names;
 mod number;
 mod refs;
 mod search;

@@ -16,15 +16,17 @@ use super::{
     link::Links,
     log::who,
     moment,
+    names::Names,
     number::count,
     shell::{Shell, Tab, paging},
+    show,
 };
 use crate::{problem::Problem, repository::Repository};
 
 /// Branches and tags on a page.
 const ROWS: usize = 200;
 
-type Row = (RefName, CommitId, Commit);
+type Row<'r> = (&'r RefName, &'r CommitId, Commit);
 
 pub(super) fn view(
     ask: &Ask,
@@ -32,11 +34,11 @@ pub(super) fn view(
     _: &dyn Observer,
 ) -> Result<Markup, Problem> {
     let (repo, links) = (ask.repo(), ask.links());
-    let refs = repository.refs()?;
-    let (all, page) = (refs.len(), ask.page());
-    let mut rows: Vec<Row> = Vec::new();
-    for (name, id) in refs.into_iter().skip((page - 1) * ROWS).take(ROWS) {
-        rows.push((name, id, repository.repo().store().commit(&id)?));
+    let names = Names::of(repository)?;
+    let (all, page) = (names.all().len(), ask.page());
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for (name, id) in names.all().iter().skip((page - 1) * ROWS).take(ROWS) {
+        rows.push((name, id, repository.repo().store().commit(id)?));
     }
     let default = repository.default_branch().ok();
     let to = |page: usize| format!("{}?page={page}", links.page("refs"));
@@ -52,7 +54,7 @@ pub(super) fn view(
             @if rows.iter().any(|(name, ..)| name.kind() == kind) {
                 section.sheet {
                     div.toolbar { h2 { (title) } }
-                    (table(&links, rows.iter().filter(|(name, ..)| name.kind() == kind), default.as_ref()))
+                    (table((&links, &names), rows.iter().filter(|(name, ..)| name.kind() == kind), default.as_ref()))
                 }
             }
         }
@@ -63,8 +65,8 @@ pub(super) fn view(
 }
 
 fn table<'r>(
-    links: &Links,
-    rows: impl Iterator<Item = &'r Row>,
+    (links, names): (&Links, &Names),
+    rows: impl Iterator<Item = &'r Row<'r>>,
     default: Option<&RefName>,
 ) -> Markup {
     html! {
@@ -78,13 +80,14 @@ fn table<'r>(
             }
             tbody {
                 @for (name, id, commit) in rows {
+                    @let rev = names.rev(name);
                     tr {
                         td.what {
                             @if name.kind() == RefKind::Tag { (icon::tag()) } @else { (icon::branch()) } " "
-                            a.subject data-go="" href=(links.log_of(name.short(), 1)) { (name.short()) }
-                            @if Some(name) == default { span.chip { "default" } }
+                            a.subject data-go="" href=(links.log_of(&rev, 1)) { (show::name(name.short().as_bytes())) }
+                            @if Some(*name) == default { span.chip { "default" } }
                             div.under {
-                                a href=(links.entry(name.short(), b"")) { "files" }
+                                a href=(links.entry(&rev, b"")) { "files" }
                                 a.quiet href=(links.entry(&id.to_string(), b"")) { (subject(commit)) }
                             }
                         }

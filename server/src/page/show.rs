@@ -97,6 +97,11 @@ pub(super) fn plain(bytes: &[u8]) -> String {
     shown
 }
 
+/// Whether a text can be shown as it is.
+pub(super) fn is_plain(text: &str) -> bool {
+    !text.chars().any(is_hidden)
+}
+
 /// Several lines of text that a person wrote. A long text is cut.
 pub(super) fn lines(text: &str) -> Markup {
     let mut shown = String::with_capacity(text.len());

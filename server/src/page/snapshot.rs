@@ -15,6 +15,7 @@ use super::{
     file, folder,
     link::Links,
     log, moment,
+    names::Names,
     number::{Size, count},
     shell::{Shell, Tab, trail},
     show,
@@ -89,7 +90,7 @@ fn rev_shown(named: &Named) -> String {
 /// All that a commit says.
 fn card(ask: &Ask, repository: &Repository, named: &Named) -> Result<Markup, Problem> {
     let (commit, links) = (&named.commit, ask.links());
-    let names = log::names(repository)?;
+    let names = Names::of(repository)?;
     let (subject, rest) = commit.message.split_once('\n').unwrap_or((&commit.message, ""));
     let totals = &commit.totals;
     Ok(html! {

@@ -1,0 +1,75 @@
+//! Branches and tags: where they stand, and how addresses name them.
+
+use std::collections::{HashMap, HashSet};
+
+use snap_core::{
+    base::id::CommitId,
+    repo::ref_name::{RefKind, RefName},
+};
+
+use crate::{problem::Problem, repository::Repository};
+
+/// All of a repository.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    all: Vec<(RefName, CommitId)>,
+    /// Which of them stand at each commit, by their places in `all`.
+    at: HashMap<CommitId, Vec<usize>>,
+    branches: HashSet<String>,
+}
+
+impl Names {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Those of [`Repository::refs`].
+    pub(super) fn of(repository: &Repository) -> Result<Self, Problem> {
+        Ok(Self::new(repository.refs()?))
+    }
+
+    fn new(mut all: Vec<(RefName, CommitId)>) -> Self {
+        all.sort();
+        let mut names = Self::default();
+        for (place, (name, id)) in all.iter().enumerate() {
+            names.at.entry(*id).or_default().push(place);
+            if name.kind() == RefKind::Branch {
+                names.branches.insert(name.short().to_owned());
+            }
+        }
+        Self { all, ..names }
+    }
+
+    /// Branches, then tags, each in order.
+    pub(super) fn all(&self) -> &[(RefName, CommitId)] {
+        &self.all
+    }
+
+    /// Those that stand at a commit, in order.
+    pub(super) fn at(&self, id: &CommitId) -> impl ExactSizeIterator<Item = &RefName> {
+        let places = self.at.get(id).map(Vec::as_slice).unwrap_or_default();
+        places.iter().map(|place| &self.all[*place].0)
+    }
+
+    /// What names one of them in an address: a name alone is first that of a
+    /// branch.
+    pub(super) fn rev(&self, name: &RefName) -> String {
+        let is_other = name.kind() == RefKind::Tag && self.branches.contains(name.short());
+        if is_other { format!("tags/{}", name.short()) } else { name.short().to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_told_from_a_branch_of_the_same_name() {
+        let (branch, tag) = (RefName::branch("v1").unwrap(), RefName::tag("v1").unwrap());
+        let id = CommitId::of(b"a commit");
+        let names = Names::new(vec![(tag.clone(), id), (branch.clone(), id)]);
+        assert_eq!((names.rev(&branch), names.rev(&tag)), ("v1".into(), "tags/v1".into()));
+        assert_eq!(names.at(&id).collect::<Vec<_>>(), [&branch, &tag]);
+        let alone = Names::new(vec![(tag.clone(), id)]);
+        assert_eq!(alone.rev(&tag), "v1");
+    }
+}
