@@ -174,4 +174,5 @@ async fn without_tokens_there_is_nothing_to_log_in_to() {
     let home = ask(&serving, "/").await;
     assert_eq!(home.status, 200);
     assert!(!home.text.contains("/login") && !home.text.contains("Log"), "{}", home.text);
+    assert_eq!(ask(&serving, "/login").await.text, home.text, "it leads there");
 }

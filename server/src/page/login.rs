@@ -61,8 +61,11 @@ impl Said {
 }
 
 /// `GET /login`.
-pub(super) async fn show(request: Request) -> Response {
-    form(request.headers(), "/", None)
+pub(super) async fn show(State(pages): State<Pages>, request: Request) -> Response {
+    match pages.server().access().is_guarded() {
+        true => form(request.headers(), "/", None),
+        false => go("/"),
+    }
 }
 
 /// `POST /login`.
