@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fantoccini::key::Key;
 use serde_json::{Value, json};
+use snap_core::{base::observe::Silent, ops::commit};
 
 use crate::{
     browser::{Browser, Scripts},
@@ -181,6 +182,39 @@ async fn without_a_script_there_are_buttons() {
     browser.close().await;
 }
 
+/// Nothing is cut off at the right.
+async fn fits(browser: &Browser, page: &str) {
+    let width = browser.value("document.documentElement.scrollWidth <= innerWidth").await;
+    assert_eq!(width, json!(true), "{page} is too wide");
+    let tables = "[...document.querySelectorAll('table')].filter(t => !t.closest('.scroll') && \
+                  t.getBoundingClientRect().right > innerWidth).length";
+    assert_eq!(browser.value(tables).await, json!(0), "{page} has a table that is too wide");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_names_push_nothing_out() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let place = Place::new();
+    place.change(&"n".repeat(200), "content");
+    fs_err::write(place.folder.path().join("files/a"), "content").unwrap();
+    let (author, host, message) = ("a".repeat(150), "h".repeat(150), "m".repeat(150));
+    let labels = [("l".repeat(150), "v".repeat(150))].into();
+    let options = commit::Options { author, host, message, labels, ..Default::default() };
+    let source = commit::Source::Folder(place.folder.path().join("files"));
+    commit::run(&place.repo, source, &options, &Silent).unwrap();
+    let serving = Serving::of(&place);
+    for size in [(1200, 800), (390, 780)] {
+        browser.size(size).await;
+        for path in
+            ["", "/r/default", "/r/default/c/main", "/r/default/history/main/a", "/r/default/refs"]
+        {
+            browser.open(&format!("{}{path}", serving.origin())).await;
+            fits(&browser, path).await;
+        }
+    }
+    browser.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dark_and_narrow_screens_are_thought_of() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
@@ -197,18 +231,25 @@ async fn dark_and_narrow_screens_are_thought_of() {
     browser.picture("file-dark").await;
     browser.scheme("light").await;
     browser.size((390, 780)).await;
-    for path in [
+    let pages = [
         "",
         "/r/team%2Fwebsite",
         "/r/team%2Fwebsite/c/main",
         "/r/team%2Fwebsite/c/main/src/main.rs",
+        "/r/team%2Fwebsite/history/main/src/main.rs",
         "/r/team%2Fwebsite/diff?from=v1.0&to=main",
+        "/r/team%2Fwebsite/search?q=a",
         "/r/team%2Fwebsite/stats",
         "/r/team%2Fwebsite/refs",
-    ] {
+    ];
+    for path in pages {
         browser.open(&format!("{origin}{path}")).await;
-        let width = browser.value("document.documentElement.scrollWidth").await;
-        assert!(width.as_u64().unwrap() <= 390, "{path} is {width} wide");
+        fits(&browser, path).await;
+    }
+    for path in ["", "/history/main/src/main.rs", "/refs"] {
+        browser.open(&format!("{origin}/r/team%2Fwebsite{path}")).await;
+        let made = "[...document.querySelectorAll('tbody time')].every(t => t.offsetWidth > 0)";
+        assert_eq!(browser.value(made).await, json!(true), "{path} says when");
     }
     browser.open(&format!("{origin}/r/team%2Fwebsite")).await;
     browser.picture("commits-narrow").await;

@@ -137,7 +137,7 @@ fn row(links: &Links, step: &Step, (name, before): (&[u8], &[u8])) -> Markup {
                     @if name != before { span { "was " (show::name(before)) } }
                 }
             }
-            td.who { (who(&step.commit)) }
+            td.who { div { (who(&step.commit)) } }
             td.number.quiet { (moment::ago(step.commit.time)) }
         }
     }

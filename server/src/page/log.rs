@@ -154,7 +154,7 @@ fn row(
                     }
                 }
             }
-            td.who { (who(commit)) }
+            td.who { div { (who(commit)) } }
             td.number { (Size(commit.totals.bytes)) }
             td.number.gain {
                 @if let Some(stored) = stored { "+" (Size(stored)) }

@@ -91,7 +91,7 @@ fn table<'r>(
                                 a.quiet href=(links.entry(&id.to_string(), b"")) { (subject(commit)) }
                             }
                         }
-                        td.who { (who(commit)) }
+                        td.who { div { (who(commit)) } }
                         td.number.quiet { (moment::ago(commit.time)) }
                     }
                 }
