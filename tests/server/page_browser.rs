@@ -84,12 +84,53 @@ async fn keys_lead_through_lists() {
     browser.click("dialog button").await;
     press("/").await;
     assert_eq!(browser.value("document.activeElement.id").await, json!("q"));
-    // A branch is shown as soon as it is chosen.
+    // From a file, too, one gets up.
+    browser.open(&format!("{}/r/team%2Fwebsite/c/main/src/main.rs", serving.origin())).await;
+    press("u").await;
+    browser.wait("tr.up a").await;
+    assert!(browser.path().await.ends_with("/c/main/src"), "{}", browser.path().await);
+    // They can be turned off, and stay so.
+    browser.click("button.keys").await;
+    browser.click("dialog input").await;
     browser.open(&format!("{}/r/team%2Fwebsite", serving.origin())).await;
+    press("j/").await;
+    assert_eq!(browser.value("document.activeElement === document.body").await, json!(true));
+    browser.click("button.keys").await;
+    browser.click("dialog input").await;
+    browser.click("dialog button").await;
+    press("/").await;
+    assert_eq!(browser.value("document.activeElement.id").await, json!("q"));
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_mouse_does_other_means_do_too() {
+    let Some(browser) = Browser::start(Scripts::Run).await else { return };
+    let show = showcase::make();
+    let serving = Serving::over(show.path());
+    browser.open(&format!("{}/r/team%2Fwebsite", serving.origin())).await;
+    // Choosing with the arrow keys leads nowhere before one wants that.
     let choice = browser.wait("select[name=rev]").await;
     choice.select_by_value("v1.0").await.unwrap();
+    browser.click("form.choose button").await;
     browser.wait("option[value='v1.0'][selected]").await;
     assert!(browser.path().await.ends_with("?rev=v1.0"));
+    let copy = browser.wait(".clone button").await;
+    assert!(copy.attr("aria-label").await.unwrap().unwrap().starts_with("Copy snap clone "));
+    copy.send_keys(&Key::Enter.to_string()).await.unwrap();
+    let said = "/^(Copied|Not copied)$/.test(document.querySelector('[aria-live]').textContent)";
+    let mut is_said = false;
+    for _ in 0..40 {
+        is_said |= browser.value(said).await == json!(true);
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    assert!(is_said, "whether it was copied is said");
+    browser.open(&format!("{}/r/team%2Fwebsite/c/main/src/main.rs", serving.origin())).await;
+    assert_eq!(browser.text("h1").await, "main.rs");
+    for unwanted in ["h1 nav", "[aria-hidden=true] a:not([tabindex='-1'])"] {
+        let found = format!("document.querySelectorAll(\"{unwanted}\").length");
+        assert_eq!(browser.value(&found).await, json!(0), "{unwanted}");
+    }
     browser.close().await;
 }
 

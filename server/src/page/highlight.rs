@@ -95,7 +95,7 @@ fn sheet<L>(lines: impl Iterator<Item = L>, mut push: impl FnMut(&mut String, L)
     }
     let mut numbers = String::new();
     for number in 1..=count {
-        numbers.push_str(&format!("<a href=\"#L{number}\">{number}</a>\n"));
+        numbers.push_str(&format!("<a href=\"#L{number}\" tabindex=\"-1\">{number}</a>\n"));
     }
     let html = html! {
         div.scroll.code tabindex="0" role="region" aria-label="Content" {

@@ -42,7 +42,7 @@ pub(super) fn view(
     let to = |page: usize| format!("{here}?page={page}");
     let body = html! {
         div.head {
-            h1.path { (trail(&links, (&named.rev, &repo), &path)) }
+            (trail(&links, (&named.rev, &repo), &path))
             a.button href=(links.entry(&named.rev, &path)) { "Show" }
         }
         section.sheet {

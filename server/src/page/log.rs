@@ -96,7 +96,7 @@ fn chooser(action: &str, names: &Names, named: &Named) -> Markup {
     let all: Vec<(&RefName, String)> = all.collect();
     let is_listed = all.iter().any(|(_, rev)| *rev == named.rev);
     html! {
-        form.choose method="get" action=(action) data-submit="" {
+        form.choose method="get" action=(action) {
             label { span.unseen { "Branch or tag" } (icon::branch())
                 select name="rev" {
                     @if !is_listed { option value=(named.rev) selected { (show::plain(named.rev.as_bytes())) } }

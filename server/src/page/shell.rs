@@ -175,13 +175,14 @@ fn foot() -> Markup {
         footer.foot {
             div.inside {
                 span { "snap " (env!("CARGO_PKG_VERSION")) }
-                span.keys hidden { kbd { "?" } " shows the keys" }
+                button.keys type="button" hidden { kbd { "?" } " shows the keys" }
             }
         }
     }
 }
 
-/// The way to a path, each folder a link; the last part is where one is.
+/// The way to a path, each folder a link; the last part is where one is, and
+/// what the page is called.
 pub(super) fn trail(links: &Links, (rev, top): (&str, &str), path: &[u8]) -> Markup {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
     let ends = parts.iter().scan(0, |end, part| {
@@ -190,16 +191,16 @@ pub(super) fn trail(links: &Links, (rev, top): (&str, &str), path: &[u8]) -> Mar
     });
     let steps: Vec<(usize, &[u8])> = ends.zip(parts.iter().copied()).collect();
     html! {
-        nav.trail aria-label="Path" {
+        nav.trail.path aria-label="Path" {
             ol {
                 li {
-                    @if path.is_empty() { span aria-current="page" { (top) } }
+                    @if path.is_empty() { h1 aria-current="page" { (top) } }
                     @else { a href=(links.entry(rev, b"")) { (top) } }
                 }
                 @for (end, part) in &steps {
                     li {
                         @if *end == path.len() {
-                            span aria-current="page" { (show::name(part)) }
+                            h1 aria-current="page" { (show::name(part)) }
                         } @else {
                             a href=(links.entry(rev, &path[..*end])) { (show::name(part)) }
                         }

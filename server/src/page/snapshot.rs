@@ -69,7 +69,7 @@ fn place(ask: &Ask, named: &Named, path: &[u8]) -> Markup {
     let links = ask.links();
     html! {
         div.head {
-            h1.path { (trail(&links, (&named.rev, &ask.repo()), path)) }
+            (trail(&links, (&named.rev, &ask.repo()), path))
             p.quiet {
                 "in " a href=(links.entry(&named.rev, b"")) { code { (rev_shown(named)) } }
                 ", " (moment::ago(named.commit.time))

@@ -2,8 +2,6 @@
 // Everything works without.
 "use strict";
 
-document.documentElement.classList.add("scripted");
-
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const one = (selector) => document.querySelector(selector);
 
@@ -16,25 +14,35 @@ for (const time of all("time[datetime]")) {
   else time.title = exact.format(moment);
 }
 
-// What is chosen is shown at once.
-for (const form of all("form[data-submit]")) {
-  form.addEventListener("change", () => form.requestSubmit());
+function element(name, text, ...inside) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.append(...inside);
+  return made;
 }
 
-// A click copies ids and commands.
+function button(text) {
+  const made = element("button", text);
+  made.type = "button";
+  return made;
+}
+
+// Ids and commands have a button that copies them.
 if (navigator.clipboard) {
+  const said = element("p", "");
+  said.className = "unseen";
+  said.setAttribute("aria-live", "polite");
+  document.body.append(said);
   for (const code of all("[data-copy]")) {
-    code.title = "Click to copy";
-    code.addEventListener("click", async () => {
-      if (String(getSelection())) return;
-      await navigator.clipboard.writeText(code.textContent);
-      code.classList.add("copied");
-      code.title = "Copied";
-      setTimeout(() => {
-        code.classList.remove("copied");
-        code.title = "Click to copy";
-      }, 1200);
+    const copy = button("Copy");
+    copy.className = "copy";
+    copy.setAttribute("aria-label", `Copy ${code.textContent}`);
+    copy.addEventListener("click", async () => {
+      const done = await navigator.clipboard.writeText(code.textContent).then(() => true, () => false);
+      copy.textContent = said.textContent = done ? "Copied" : "Not copied";
+      setTimeout(() => (copy.textContent = "Copy", said.textContent = ""), 2000);
     });
+    code.after(copy);
   }
 }
 
@@ -52,11 +60,31 @@ function go(to) {
   rows[here].scrollIntoView({ block: "nearest" });
 }
 
-function element(name, text, ...inside) {
-  const made = document.createElement(name);
-  made.textContent = text;
-  made.append(...inside);
-  return made;
+// Whether keys without Ctrl or Alt do anything, which is kept by the browser.
+const OFF = "snap-keys-off";
+
+function areOff() {
+  try {
+    return localStorage.getItem(OFF) !== null;
+  } catch {
+    return false;
+  }
+}
+
+function turn(on) {
+  try {
+    on ? localStorage.removeItem(OFF) : localStorage.setItem(OFF, "");
+  } catch {
+    // A browser that keeps nothing has them on.
+  }
+}
+
+function choice() {
+  const box = document.createElement("input");
+  box.type = "checkbox";
+  box.checked = !areOff();
+  box.addEventListener("change", () => turn(box.checked));
+  return element("label", "", box, "Use these keys");
 }
 
 function help() {
@@ -80,7 +108,7 @@ function help() {
     close.className = "button";
     const form = element("form", "", close);
     form.method = "dialog";
-    dialog = element("dialog", "", element("h2", "Keys"), list, form);
+    dialog = element("dialog", "", element("h2", "Keys"), list, choice(), form);
     dialog.setAttribute("aria-label", "Keys");
     document.body.append(dialog);
   }
@@ -91,7 +119,7 @@ const keys = {
   "/": () => one("#q")?.focus(),
   j: () => go(here + 1),
   k: () => go(here - 1),
-  u: () => one("tr.up a")?.click(),
+  u: () => (one("tr.up a") ?? all(".trail a").at(-1))?.click(),
   "[": () => one("a[rel=prev]")?.click(),
   "]": () => one("a[rel=next]")?.click(),
   "?": help,
@@ -99,10 +127,13 @@ const keys = {
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && event.target.matches("#q")) event.target.blur();
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || areOff()) return;
   if (event.target.matches("input, select, textarea") || !(event.key in keys)) return;
   event.preventDefault();
   keys[event.key]();
 });
 
-for (const hint of all(".keys")) hint.hidden = false;
+for (const hint of all(".keys")) {
+  hint.hidden = false;
+  hint.addEventListener("click", help);
+}
