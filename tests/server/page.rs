@@ -166,6 +166,8 @@ async fn refusals_are_pages_for_browsers_and_problems_for_programs() {
         let is_page = answer.headers["content-type"] == "text/html; charset=utf-8";
         assert_eq!(is_page, !path.starts_with("/assets"), "{path}");
     }
+    let unnamed = ask(&serving, "/r/default/c/nothing").await.text;
+    assert!(unnamed.contains("there is no commit, branch or tag `nothing`"), "{unnamed}");
     let program = serving.client.get(format!("{}/nowhere", serving.origin())).send().await.unwrap();
     assert_eq!(program.headers()["content-type"], "application/problem+json");
 }

@@ -12,15 +12,14 @@ use percent_encoding::percent_decode;
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     format::commit::Commit,
-    repo::spec::Revisions,
 };
 
-use super::{Pages, link::Links, login::Viewer, shell::Around};
+use super::{Pages, link::Links, login::Viewer, shell::Around, show, snapshot::short};
 use crate::{
     access::{csrf, from_cookie, who::Who},
     body::watched,
     problem::{Code, Problem},
-    repository::Repository,
+    repository::{Repository, Revision},
 };
 
 /// What is asked for, and by whom.
@@ -48,6 +47,16 @@ pub(super) struct Named {
     pub(super) rev: String,
     pub(super) id: CommitId,
     pub(super) commit: Commit,
+}
+
+impl Named {
+    /// A branch or a tag by its name, a commit by its first digits.
+    pub(super) fn shown(&self) -> String {
+        match self.rev == self.id.to_string() {
+            true => short(&self.id),
+            false => show::plain(self.rev.as_bytes()),
+        }
+    }
 }
 
 impl FromRequestParts<Pages> for Ask {
@@ -157,9 +166,8 @@ impl Ask {
 
     /// The commit that `rev` names.
     pub(super) fn named(&self, repository: &Repository, rev: &str) -> Result<Named, Problem> {
-        let repo = repository.repo();
-        let id = Revisions::new(repo, &|_| None).commit(rev)?;
-        Ok(Named { rev: rev.to_owned(), id, commit: repo.store().commit(&id)? })
+        let Revision { id, commit, .. } = repository.revision(rev)?;
+        Ok(Named { rev: rev.to_owned(), id, commit })
     }
 
     /// The commit that is asked for, or the one that people begin with; `None`

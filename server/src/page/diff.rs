@@ -20,7 +20,6 @@ use super::{
     number::{Size, count},
     shell::{Shell, Tab},
     show,
-    snapshot::short,
 };
 use crate::{problem::Problem, repository::Repository};
 
@@ -93,16 +92,8 @@ pub(super) fn view(
             (contents((ask, repository), (&from, &to), &compared.changes, &deadline)?)
         }
     };
-    let title = format!("{} → {} · {repo}", shown(&from), shown(&to));
+    let title = format!("{} → {} · {repo}", from.shown(), to.shown());
     Ok(Shell::of(&repo, Tab::Compare, None, title).page(ask.around(), body))
-}
-
-fn shown(named: &Named) -> String {
-    if named.rev == named.id.to_string() {
-        short(&named.id)
-    } else {
-        show::plain(named.rev.as_bytes())
-    }
 }
 
 /// A whole id by its first digits.

@@ -6,7 +6,10 @@ use maud::{Markup, html};
 use snap_core::{
     base::{id::BlobId, observe::Observer},
     format::tree::{Entry, Kind},
-    ops::cat::{self, CatError},
+    ops::{
+        cat::{self, CatError},
+        diff::lines::is_binary,
+    },
     store::Store,
 };
 
@@ -26,9 +29,6 @@ const HIGHLIGHTED_BYTES: usize = 512 << 10;
 
 /// Larger pictures are not shown.
 const PICTURE_BYTES: u64 = 32 << 20;
-
-/// A NUL in so many first bytes makes a content binary, as it does for git.
-const LOOKED_AT_BYTES: usize = 8 << 10;
 
 /// Pictures that browsers show.
 const PICTURES: [&str; 8] = [
@@ -135,7 +135,7 @@ fn look(
 }
 
 fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
-    if start[..start.len().min(LOOKED_AT_BYTES)].contains(&0) {
+    if is_binary(start) {
         return hex::view(start, size);
     }
     let is_whole = start.len() as u64 == size;

@@ -71,19 +71,10 @@ fn place(ask: &Ask, named: &Named, path: &[u8]) -> Markup {
         div.head {
             (trail(&links, (&named.rev, &ask.repo()), path))
             p.quiet {
-                "in " a href=(links.entry(&named.rev, b"")) { code { (rev_shown(named)) } }
+                "in " a href=(links.entry(&named.rev, b"")) { code { (named.shown()) } }
                 ", " (moment::ago(named.commit.time))
             }
         }
-    }
-}
-
-/// A branch by its name, a commit by its first digits.
-fn rev_shown(named: &Named) -> String {
-    if named.rev == named.id.to_string() {
-        short(&named.id)
-    } else {
-        show::plain(named.rev.as_bytes())
     }
 }
 

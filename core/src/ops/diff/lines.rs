@@ -65,7 +65,8 @@ impl<'c> Lines<'c> {
     }
 }
 
-fn is_binary(content: &[u8]) -> bool {
+/// Whether a content, or the first 8 KiB of one, is no text: it has a NUL there.
+pub fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(LOOKED_AT_BYTES)].contains(&0)
 }
 
