@@ -2,6 +2,24 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// A day and a time of that day in UTC, in the Gregorian calendar, also before
+/// there was one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Civil {
+    /// The year; that before the year 1 is 0.
+    pub year: i64,
+    /// From 1.
+    pub month: u8,
+    /// Of the month, from 1.
+    pub day: u8,
+    /// From 0.
+    pub hour: u8,
+    /// From 0.
+    pub minute: u8,
+    /// From 0; leap seconds are not counted.
+    pub second: u8,
+}
+
 /// A point in time with nanoseconds; negative seconds lie before 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
@@ -28,6 +46,43 @@ impl Time {
         self.secs.checked_mul(1_000_000_000)?.checked_add(i64::from(self.nanos))
     }
 
+    /// When it is in UTC.
+    pub fn civil(self) -> Civil {
+        let (days, secs) = (self.secs.div_euclid(86_400), self.secs.rem_euclid(86_400));
+        // Howard Hinnant's days to civil: eras of 400 years that begin in March,
+        // so that the leap day is the last one of a year.
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * day_of_year + 2) / 153;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        let small = |number: i64| u8::try_from(number).unwrap_or_default();
+        Civil {
+            year: year_of_era + era * 400 + i64::from(month <= 2),
+            month: small(month),
+            day: small(day_of_year - (153 * from_march + 2) / 5 + 1),
+            hour: small(secs / 3600),
+            minute: small(secs / 60 % 60),
+            second: small(secs % 60),
+        }
+    }
+
+    /// RFC 3339 in UTC, with as many decimals as there are; `@secs.nanos` for a
+    /// year that it has no room for.
+    pub fn rfc3339(self) -> String {
+        let Civil { year, month, day, hour, minute, second } = self.civil();
+        if !(0..10_000).contains(&year) {
+            return format!("@{}.{:09}", self.secs, self.nanos);
+        }
+        let nanos = match self.nanos {
+            0 => String::new(),
+            nanos => format!(".{}", format!("{nanos:09}").trim_end_matches('0')),
+        };
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{nanos}Z")
+    }
+
     /// The next nanosecond.
     #[must_use]
     pub fn successor(self) -> Self {
@@ -47,5 +102,24 @@ mod tests {
         assert_eq!(Time { secs: 1, nanos: 999_999_999 }.successor(), Time { secs: 2, nanos: 0 });
         assert_eq!(Time { secs: -1, nanos: 500_000_000 }.as_nanos(), Some(-500_000_000));
         assert_eq!(Time { secs: i64::MAX, nanos: 0 }.as_nanos(), None);
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (secs, nanos, told) in [
+            (0, 0, "1970-01-01T00:00:00Z"),
+            (-1, 500_000_000, "1969-12-31T23:59:59.5Z"),
+            (951_782_400, 1, "2000-02-29T00:00:00.000000001Z"),
+            (1_795_305_600, 0, "2026-11-22T00:00:00Z"),
+            (4_107_542_400, 0, "2100-03-01T00:00:00Z"),
+            (253_402_300_799, 0, "9999-12-31T23:59:59Z"),
+            (253_402_300_800, 0, "@253402300800.000000000"),
+            (i64::MIN, 0, "@-9223372036854775808.000000000"),
+            (i64::MAX, 0, "@9223372036854775807.000000000"),
+        ] {
+            assert_eq!(Time { secs, nanos }.rfc3339(), told);
+        }
+        let first = Time { secs: -62_167_219_200, nanos: 0 }.civil();
+        assert_eq!((first.year, first.month, first.day), (0, 1, 1));
     }
 }

@@ -2,19 +2,19 @@
 //! exact time in the zone of whoever looks.
 
 use maud::{Markup, html};
-use snap_core::base::time::Time;
+use snap_core::base::time::{Civil, Time};
 
 use super::number::count;
 
 /// A time, relative to the present, with the exact one beside it.
 pub(super) fn ago(time: Time) -> Markup {
     let now = Time::now();
-    html! { time datetime=(rfc3339(time)) title=(exact(time)) { (relative(time, now)) } }
+    html! { time datetime=(datetime(time)) title=(exact(time)) { (relative(time, now)) } }
 }
 
 /// A time, exactly.
 pub(super) fn exactly(time: Time) -> Markup {
-    html! { time datetime=(rfc3339(time)) .exact { (exact(time)) } }
+    html! { time datetime=(datetime(time)) .exact { (exact(time)) } }
 }
 
 /// How long before `now` a time was, in words, such as `2 hours ago`.
@@ -40,37 +40,20 @@ fn relative(time: Time, now: Time) -> String {
     }
 }
 
-/// RFC 3339 in UTC, to the second.
-pub(super) fn rfc3339(time: Time) -> String {
-    let ((year, month, day), (hour, minute, second)) = parts(time);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+/// To the second, as programs read it.
+fn datetime(time: Time) -> String {
+    Time { nanos: 0, ..time }.rfc3339()
 }
 
 fn exact(time: Time) -> String {
-    let ((year, month, day), (hour, minute, second)) = parts(time);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    let Civil { hour, minute, second, .. } = time.civil();
+    format!("{} {hour:02}:{minute:02}:{second:02} UTC", day(time))
 }
 
 /// The day, such as `2026-11-21`.
 pub(super) fn day(time: Time) -> String {
-    let ((year, month, day), _) = parts(time);
+    let Civil { year, month, day, .. } = time.civil();
     format!("{year:04}-{month:02}-{day:02}")
-}
-
-/// Year, month, day; hour, minute, second. Of the proleptic Gregorian calendar;
-/// the days of an era of 400 years are counted from 1 March.
-fn parts(time: Time) -> ((i64, i64, i64), (i64, i64, i64)) {
-    let (days, secs) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    ((year, month, day), (secs / 3600, secs / 60 % 60, secs % 60))
 }
 
 #[cfg(test)]
@@ -79,13 +62,13 @@ mod tests {
 
     #[test]
     fn moments_are_what_they_say() {
-        let of = |secs| rfc3339(Time { secs, nanos: 5 });
-        assert_eq!(of(0), "1970-01-01T00:00:00Z");
-        assert_eq!(of(-1), "1969-12-31T23:59:59Z");
-        assert_eq!(of(951_827_696), "2000-02-29T12:34:56Z");
-        assert_eq!(of(4_107_542_400), "2100-03-01T00:00:00Z");
+        let time = Time { secs: 951_827_696, nanos: 5 };
+        assert_eq!(datetime(time), "2000-02-29T12:34:56Z");
+        assert_eq!(exact(time), "2000-02-29 12:34:56 UTC");
         // Nothing in a commit makes it overflow.
-        assert!(of(i64::MAX).ends_with('Z') && of(i64::MIN).ends_with('Z'));
+        for secs in [i64::MIN, i64::MAX] {
+            assert!(exact(Time { secs, nanos: 0 }).ends_with(" UTC"));
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use snap_core::{
 
 use super::{
     Server,
-    json::{ChangeJson, CommitJson, EntryJson, exact, rfc3339, text},
+    json::{ChangeJson, CommitJson, EntryJson, exact, text},
     target::Asked,
 };
 use crate::{
@@ -262,7 +262,7 @@ struct StampJson {
 
 impl From<&Stamp> for StampJson {
     fn from(stamp: &Stamp) -> Self {
-        Self { id: stamp.id.to_string(), time: rfc3339(stamp.time) }
+        Self { id: stamp.id.to_string(), time: stamp.time.rfc3339() }
     }
 }
 

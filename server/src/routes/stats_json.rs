@@ -3,7 +3,7 @@
 use serde::Serialize;
 use snap_core::ops::stats::{CommitStats, FrameFacts, KindFacts, LargeFile, Outcome};
 
-use super::json::{exact, rfc3339, text};
+use super::json::{exact, text};
 
 /// What each commit added, the largest files, and what the store holds.
 #[derive(Debug, Serialize)]
@@ -94,7 +94,7 @@ impl From<&CommitStats> for AddedJson {
         let added = &commit.added;
         Self {
             id: commit.id.to_string(),
-            time: rfc3339(commit.time),
+            time: commit.time.rfc3339(),
             message: commit.message.clone(),
             snapshot_bytes: commit.bytes,
             changed_files: added.changed_files,

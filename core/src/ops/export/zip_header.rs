@@ -5,7 +5,10 @@
 //! lengths (ZIP64). The time in the header itself is UTC, too, from 1980 to
 //! 2107.
 
-use crate::{base::time::Time, ops::export::deflate::Method};
+use crate::{
+    base::time::{Civil, Time},
+    ops::export::deflate::Method,
+};
 
 /// Least that a 32-bit field cannot say; it then refers to ZIP64.
 const FULL_32: u64 = 0xffff_ffff;
@@ -198,21 +201,12 @@ fn dos_time(time: Time) -> (u16, u16) {
     const FIRST: i64 = 315_532_800; // 1980-01-01
     const LAST: i64 = 4_354_819_198; // 2107-12-31T23:59:58
     let secs = time.secs.clamp(FIRST, LAST);
-    let (day, second) = (secs / 86_400, secs % 86_400);
-    // Days since 1980-01-01 to a date: years from March on, so that the leap
-    // day is the last one.
-    let days = day + 719_468;
-    let era_day = days % 146_097;
-    let era_year = (era_day - era_day / 1_460 + era_day / 36_524 - era_day / 146_096) / 365;
-    let year_day = era_day - (365 * era_year + era_year / 4 - era_year / 100);
-    let month_from_march = (5 * year_day + 2) / 153;
-    let month_day = year_day - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = days / 146_097 * 400 + era_year + i64::from(month <= 2);
-    let bits = |number: i64| u16::try_from(number).unwrap_or_default();
+    let Civil { year, month, day, hour, minute, second } = Time { secs, nanos: 0 }.civil();
+    let bits = |number: u8, left: u8| u16::from(number) << left;
+    let years = u16::try_from(year - 1980).unwrap_or_default();
     (
-        bits(((second / 3600) << 11) | ((second / 60 % 60) << 5) | (second % 60 / 2)),
-        bits(((year - 1980) << 9) | (month << 5) | month_day),
+        bits(hour, 11) | bits(minute, 5) | bits(second / 2, 0),
+        years << 9 | bits(month, 5) | bits(day, 0),
     )
 }
 
