@@ -1,4 +1,4 @@
-//! Layer 1: ids, names, limits, error kinds, time and the observer.
+//! Layer 1: ids, names, limits, error kinds, time, numbers and the observer.
 //!
 //! Everything above imports from here; this imports nothing of ours.
 
@@ -8,5 +8,6 @@ pub mod io;
 pub mod kind;
 pub mod limits;
 pub mod name;
+pub mod number;
 pub mod observe;
 pub mod time;

@@ -5,12 +5,10 @@
 use std::fmt::Write;
 
 use maud::{Markup, html};
+use snap_core::base::number::{Size, count};
 use snap_core::{base::time::Time, ops::stats::Outcome};
 
-use super::{
-    moment,
-    number::{Size, count},
-};
+use super::moment;
 
 /// The picture in its own units.
 const WIDTH: f64 = 960.0;

@@ -4,6 +4,7 @@
 use std::{io, sync::Arc};
 
 use maud::{Markup, html};
+use snap_core::base::number::{Size, count};
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     ops::cat::CatError,
@@ -17,7 +18,6 @@ use super::{
     hunks::{self, Room, View},
     link::Links,
     names::Names,
-    number::{Size, count},
     shell::{Shell, Tab},
     show,
 };

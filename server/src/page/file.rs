@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use maud::{Markup, html};
+use snap_core::base::number::{Size, grouped};
 use snap_core::{
     base::{id::BlobId, observe::Observer},
     format::tree::{Entry, Kind},
@@ -15,9 +16,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
-    folder, hex, highlight, moment,
-    number::{Size, grouped},
-    show,
+    folder, hex, highlight, moment, show,
 };
 use crate::problem::Problem;
 

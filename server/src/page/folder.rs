@@ -3,6 +3,7 @@
 use std::io;
 
 use maud::{Markup, html};
+use snap_core::base::number::Size;
 use snap_core::{
     base::{
         id::{CommitId, TreeId},
@@ -18,7 +19,6 @@ use super::{
     icon,
     link::Links,
     moment,
-    number::Size,
     shell::paging,
     show,
 };

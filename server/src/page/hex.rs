@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
+use snap_core::base::number::Size;
 
-use super::{number::Size, show};
+use super::show;
 
 /// So many are shown.
 const SHOWN_BYTES: usize = 1024;

@@ -1,17 +1,10 @@
 //! `/`: the repositories.
 
 use maud::{Markup, html};
+use snap_core::base::number::{Size, count};
 use snap_core::{base::id::CommitId, format::commit::Commit, repo::ref_name::RefKind};
 
-use super::{
-    ask::Ask,
-    icon,
-    link::Links,
-    moment,
-    number::{Size, count},
-    shell::Shell,
-    show,
-};
+use super::{ask::Ask, icon, link::Links, moment, shell::Shell, show};
 use crate::{
     access::{stranger, who::Right},
     body::blocking,
@@ -100,7 +93,7 @@ fn card(row: &Row) -> Markup {
                 p.facts {
                     span { (Size(commit.totals.bytes)) }
                     span { (count(commit.totals.files, "file")) }
-                    span { (count(*branches as u64, "branch").replace("branchs", "branches")) }
+                    span { (count(*branches as u64, "branch")) }
                     @if *tags > 0 { span { (count(*tags as u64, "tag")) } }
                 }
             }

@@ -1,12 +1,13 @@
 //! How two contents differ, line by line.
 
 use maud::{Markup, PreEscaped, html};
+use snap_core::base::number::Size;
 use snap_core::ops::diff::{
     Content,
     lines::{Hunk, Lines, Sign, Text},
 };
 
-use super::{number::Size, show};
+use super::show;
 
 /// Lines around each change.
 const CONTEXT: usize = 3;

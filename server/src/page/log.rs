@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use maud::{Markup, html};
+use snap_core::base::number::Size;
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     format::commit::Commit,
@@ -18,7 +19,6 @@ use super::{
     link::Links,
     moment,
     names::Names,
-    number::Size,
     shell::{Shell, Tab, paging},
     show,
     snapshot::short,

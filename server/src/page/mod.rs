@@ -9,7 +9,7 @@
 //! | module | what |
 //! |---|---|
 //! | `link`, `ask`, `names` | addresses, there and back |
-//! | `show`, `number`, `moment`, `icon` | how single things look |
+//! | `show`, `moment`, `icon` | how single things look |
 //! | `assets`, `shell`, `guard` | what is around each page |
 //! | the others | a page each, or a part of one |
 
@@ -33,7 +33,6 @@ mod log;
 mod login;
 mod moment;
 mod names;
-mod number;
 mod refs;
 mod search;
 mod shell;

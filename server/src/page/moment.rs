@@ -2,9 +2,8 @@
 //! exact time in the zone of whoever looks.
 
 use maud::{Markup, html};
+use snap_core::base::number::count;
 use snap_core::base::time::{Civil, Time};
-
-use super::number::count;
 
 /// A time, relative to the present, with the exact one beside it.
 pub(super) fn ago(time: Time) -> Markup {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use maud::{Markup, html};
+use snap_core::base::number::count;
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     format::commit::Commit,
@@ -17,7 +18,6 @@ use super::{
     log::who,
     moment,
     names::Names,
-    number::count,
     shell::{Shell, Tab, paging},
     show,
 };

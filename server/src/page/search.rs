@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use maud::{Markup, html};
+use snap_core::base::number::{Size, count};
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     format::tree::Kind,
@@ -16,7 +17,6 @@ use super::{
     icon,
     link::Links,
     moment,
-    number::{Size, count},
     shell::{Shell, Tab},
     show,
 };

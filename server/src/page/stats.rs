@@ -10,12 +10,12 @@ use super::{
     icon,
     link::Links,
     moment,
-    number::{Size, count, grouped, percent},
     shell::{Shell, Tab},
     show,
 };
 use crate::{problem::Problem, repository::Repository};
 use maud::{Markup, html};
+use snap_core::base::number::{Size, count, grouped};
 use snap_core::base::observe::Observer;
 
 /// So long whoever asks waits; then it is counted on without them.
@@ -135,5 +135,27 @@ fn files(links: &Links, grown: &Grown) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// How many parts of a hundred; one decimal below ten.
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "0 %".to_owned();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_read_well() {
+        assert_eq!(
+            (percent(1, 3), percent(1, 40), percent(1, 0)),
+            ("33 %".into(), "2.5 %".into(), "0 %".into())
+        );
     }
 }

@@ -1,16 +1,19 @@
-//! Sizes and counts for people.
+//! Sizes and counts as people read them.
 
 use std::fmt;
 
 /// Shows a number of bytes, such as `1.2 MiB`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size(pub(super) u64);
+pub struct Size(
+    /// How many.
+    pub u64,
+);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if self.0 < 1024 {
-            return write!(f, "{} B", self.0);
+            return f.pad(&format!("{} B", self.0));
         }
         let mut size = self.0 as f64 / 1024.0;
         let mut unit = 0;
@@ -19,23 +22,25 @@ impl fmt::Display for Size {
             size /= 1024.0;
             unit += 1;
         }
-        write!(f, "{size:.1} {}", UNITS[unit])
+        f.pad(&format!("{size:.1} {}", UNITS[unit]))
     }
 }
 
-/// Shows a number with its noun: `1 file`, `1,204 files`, `2 entries`.
-pub(super) fn count(number: u64, noun: &str) -> String {
+/// Shows a number with its noun: `1 file`, `1,204 files`, `2 entries`,
+/// `3 branches`.
+pub fn count(number: u64, noun: &str) -> String {
     let shown = grouped(number);
     let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
     match (number, stem) {
         (1, _) => format!("1 {noun}"),
         (_, Some(stem)) => format!("{shown} {stem}ies"),
-        (_, None) => format!("{shown} {noun}s"),
+        _ if noun.ends_with("ch") => format!("{shown} {noun}es"),
+        _ => format!("{shown} {noun}s"),
     }
 }
 
 /// A number with its thousands divided.
-pub(super) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -45,15 +50,6 @@ pub(super) fn grouped(number: u64) -> String {
         shown.push(digit);
     }
     shown
-}
-
-/// How many parts of a hundred; one decimal below ten.
-pub(super) fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "0 %".to_owned();
-    }
-    let percent = part as f64 * 100.0 / whole as f64;
-    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
 #[cfg(test)]
@@ -72,11 +68,10 @@ mod tests {
         ] {
             assert_eq!(Size(bytes).to_string(), shown);
         }
+        assert_eq!(format!("{:>8}|{:<5}|", Size(1536), Size(7)), " 1.5 KiB|7 B  |");
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(count(1_234_567, "entry"), "1,234,567 entries");
-        assert_eq!(
-            (percent(1, 3), percent(1, 40), percent(1, 0)),
-            ("33 %".into(), "2.5 %".into(), "0 %".into())
-        );
+        assert_eq!((count(2, "day"), count(2, "branch")), ("2 days".into(), "2 branches".into()));
+        assert_eq!(grouped(999), "999");
     }
 }
