@@ -171,7 +171,7 @@ impl<'a> List<'a> {
                     return Ok(());
                 };
                 let id = self.ui.paint().id(&format!("{id:.12}"));
-                write!(self.out, "Last commit {id}, {}", time::ago(commit.time, cx.now()))?;
+                write!(self.out, "Last commit {id}, {}", commit.time.ago(cx.now()))?;
                 match commit.message.lines().next().unwrap_or_default() {
                     "" => writeln!(self.out)?,
                     message => writeln!(self.out, ": {}", text::line(message.as_bytes()))?,

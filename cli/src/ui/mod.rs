@@ -182,7 +182,7 @@ impl Ui {
     pub(crate) fn when(&self, time: Time) -> String {
         let shown = time::local(time);
         match self.now.filter(|_| self.out_is_terminal) {
-            Some(now) => format!("{shown} ({})", time::ago(time, now)),
+            Some(now) => format!("{shown} ({})", time.ago(now)),
             None => shown,
         }
     }

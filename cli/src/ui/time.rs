@@ -17,29 +17,6 @@ pub(crate) fn local(time: Time) -> String {
     shown.unwrap_or_else(|| format!("{} s", time.secs))
 }
 
-/// How long before `now` a time was, in words, such as `2 hours ago`.
-pub(crate) fn ago(time: Time, now: Time) -> String {
-    const UNITS: [(i64, &str); 6] = [
-        (365 * 86_400, "year"),
-        (30 * 86_400, "month"),
-        (7 * 86_400, "week"),
-        (86_400, "day"),
-        (3600, "hour"),
-        (60, "minute"),
-    ];
-    let secs = now.secs.saturating_sub(time.secs);
-    if secs < 0 {
-        return "in the future".to_owned();
-    }
-    match UNITS.iter().find(|(length, _)| secs >= *length) {
-        Some((length, unit)) => {
-            let number = u64::try_from(secs / length).unwrap_or_default();
-            format!("{} ago", super::size::count(number, unit))
-        }
-        None => "just now".to_owned(),
-    }
-}
-
 /// RFC 3339 in UTC, with as many decimals as there are.
 pub(crate) fn rfc3339(time: Time) -> String {
     timestamp(time).map_or_else(|| format!("@{}.{:09}", time.secs, time.nanos), |t| t.to_string())
@@ -135,18 +112,6 @@ mod tests {
         for bad in ["", "soon", "2026-13-01", "2026-11-01T", "2026-11-01T25:00", "11"] {
             assert_eq!(utc(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn ages_are_told_in_the_largest_unit_that_fits() {
-        let now = Time { secs: 1_000_000_000, nanos: 0 };
-        let of = |secs: i64| ago(Time { secs: now.secs - secs, nanos: 0 }, now);
-        assert_eq!(of(-5), "in the future");
-        assert_eq!(of(59), "just now");
-        assert_eq!(of(60), "1 minute ago");
-        assert_eq!(of(7300), "2 hours ago");
-        assert_eq!(of(86_400 * 13), "1 week ago");
-        assert_eq!(of(86_400 * 800), "2 years ago");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::base::number::count;
+
 /// A day and a time of that day in UTC, in the Gregorian calendar, also before
 /// there was one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,29 @@ impl Time {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{nanos}Z")
     }
 
+    /// How long before `now` it was, in words, such as `2 hours ago`.
+    pub fn ago(self, now: Self) -> String {
+        const UNITS: [(i64, &str); 6] = [
+            (365 * 86_400, "year"),
+            (30 * 86_400, "month"),
+            (7 * 86_400, "week"),
+            (86_400, "day"),
+            (3600, "hour"),
+            (60, "minute"),
+        ];
+        let secs = now.secs.saturating_sub(self.secs);
+        if secs < 0 {
+            return "in the future".to_owned();
+        }
+        match UNITS.iter().find(|(length, _)| secs >= *length) {
+            Some((length, unit)) => {
+                let number = u64::try_from(secs / length).unwrap_or_default();
+                format!("{} ago", count(number, unit))
+            }
+            None => "just now".to_owned(),
+        }
+    }
+
     /// The next nanosecond.
     #[must_use]
     pub fn successor(self) -> Self {
@@ -121,5 +146,17 @@ mod tests {
         }
         let first = Time { secs: -62_167_219_200, nanos: 0 }.civil();
         assert_eq!((first.year, first.month, first.day), (0, 1, 1));
+    }
+
+    #[test]
+    fn ages_are_told_in_the_largest_unit_that_fits() {
+        let now = Time { secs: 1_000_000_000, nanos: 0 };
+        let of = |secs: i64| Time { secs: now.secs - secs, nanos: 0 }.ago(now);
+        assert_eq!(of(-5), "in the future");
+        assert_eq!(of(59), "just now");
+        assert_eq!(of(60), "1 minute ago");
+        assert_eq!(of(7300), "2 hours ago");
+        assert_eq!(of(86_400 * 13), "1 week ago");
+        assert_eq!(of(86_400 * 800), "2 years ago");
     }
 }
