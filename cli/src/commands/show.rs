@@ -8,7 +8,7 @@ use snap_core::{
 };
 
 use crate::{
-    commands::{log, ls},
+    commands::log,
     context::Context,
     report::{CliError, Done},
     ui::{CommitJson, EntryJson, Out, size, size::Size, text, time},
@@ -81,7 +81,7 @@ fn write_entry(out: &mut Out, cx: &Context, path: &[u8], entry: &Entry) -> io::R
         }
         Kind::Fifo | Kind::Socket => {}
     }
-    writeln!(out, "Mode:    {} ({:04o})", ls::mode(entry), metadata.mode)?;
+    writeln!(out, "Mode:    {} ({:04o})", entry.mode_shown(), metadata.mode)?;
     if let Some(owner) = metadata.owner.as_deref() {
         let (user, group) = (text::line(&owner.user), text::line(&owner.group));
         writeln!(out, "Owner:   {user} ({}), {group} ({})", owner.uid, owner.gid)?;

@@ -16,7 +16,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
-    folder, hex, highlight, moment, show,
+    hex, highlight, moment, show,
 };
 use crate::problem::Problem;
 
@@ -93,7 +93,7 @@ fn about(entry: &Entry) -> Markup {
                 div { dt { "Content" } dd { code.id data-copy="" { (id) } } }
                 div { dt { "Length" } dd { (grouped(*size)) " bytes" } }
             }
-            div { dt { "Mode" } dd { code { (folder::mode(entry)) } } }
+            div { dt { "Mode" } dd { code { (entry.mode_shown()) } } }
             @if let Some(owner) = metadata.owner.as_deref() {
                 div { dt { "Owner" } dd { (named_or(&owner.user, owner.uid)) ":" (named_or(&owner.group, owner.gid)) } }
             }

@@ -174,38 +174,9 @@ fn row(links: &Links, (named, path): (&Named, &[u8]), entry: &Entry, bytes: Opti
                     kind => span.quiet { " " (kind.noun()) },
                 }
             }
-            td.wide { code.quiet { (mode(entry)) } }
+            td.wide { code.quiet { (entry.mode_shown()) } }
             td.number { @if let Some(bytes) = bytes { (Size(bytes)) } }
             td.number.quiet { @if let Some(time) = entry.metadata.mtime { (moment::ago(time)) } }
         }
     }
-}
-
-/// The mode as `ls` shows it.
-pub(super) fn mode(entry: &Entry) -> String {
-    let first = match entry.kind {
-        Kind::File { .. } => '-',
-        Kind::Folder { .. } => 'd',
-        Kind::Symlink { .. } => 'l',
-        Kind::Fifo => 'p',
-        Kind::Socket => 's',
-        Kind::CharDevice { .. } => 'c',
-        Kind::BlockDevice { .. } => 'b',
-    };
-    let mode = entry.metadata.mode;
-    let mut shown = String::from(first);
-    for (shift, special, letters) in
-        [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])]
-    {
-        let bits = mode >> shift;
-        shown.push(if bits & 4 == 0 { '-' } else { 'r' });
-        shown.push(if bits & 2 == 0 { '-' } else { 'w' });
-        shown.push(match (mode & special != 0, bits & 1 != 0) {
-            (true, true) => letters[0],
-            (true, false) => letters[1],
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    shown
 }

@@ -171,6 +171,33 @@ impl Entry {
             _ => None,
         }
     }
+
+    /// The mode as `ls -l` shows it.
+    pub fn mode_shown(&self) -> String {
+        let kind = match self.kind {
+            Kind::File { .. } => '-',
+            Kind::Folder { .. } => 'd',
+            Kind::Symlink { .. } => 'l',
+            Kind::Fifo => 'p',
+            Kind::Socket => 's',
+            Kind::CharDevice { .. } => 'c',
+            Kind::BlockDevice { .. } => 'b',
+        };
+        let bits = self.metadata.mode;
+        let mut shown = String::from(kind);
+        for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+            let three = bits >> shift;
+            shown.push(if three & 4 == 0 { '-' } else { 'r' });
+            shown.push(if three & 2 == 0 { '-' } else { 'w' });
+            shown.push(match (bits & special != 0, three & 1 != 0) {
+                (false, false) => '-',
+                (false, true) => 'x',
+                (true, true) => letter,
+                (true, false) => letter.to_ascii_uppercase(),
+            });
+        }
+        shown
+    }
 }
 
 /// How much is below a tree.
@@ -268,6 +295,29 @@ impl Node {
         match self {
             Self::Leaf { entries, .. } => entries.first().map(|entry| &entry.name),
             Self::Inner { children, .. } => children.first().map(|child| &child.first),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{id::BlobId, name::EntryName};
+
+    #[test]
+    fn modes_read_as_those_of_ls() {
+        for (bits, shown) in [
+            (0o644, "-rw-r--r--"),
+            (0o7777, "-rwsrwsrwt"),
+            (0o7000, "---S--S--T"),
+            (0o750, "-rwxr-x---"),
+        ] {
+            let entry = Entry {
+                name: EntryName::new(b"x").unwrap(),
+                kind: Kind::File { size: 0, id: BlobId::of(b"") },
+                metadata: Metadata { mode: bits, ..Metadata::default() },
+            };
+            assert_eq!(entry.mode_shown(), shown);
         }
     }
 }
