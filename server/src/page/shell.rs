@@ -2,13 +2,13 @@
 //! where one is, and the foot.
 
 use maud::{DOCTYPE, Markup, html};
+use snap_core::base::number::count;
 
 use super::{
     assets::{ICON, SCRIPT, STYLE},
     icon,
     link::Links,
     login::Viewer,
-    number::count,
     show,
 };
 use crate::upstream::contact::Away;
