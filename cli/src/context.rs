@@ -130,6 +130,14 @@ impl Context {
         self.env.cache_home.as_deref()
     }
 
+    /// Variables that begin with `SNAP_`, as far as they are text.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let of_text = |(name, value): &(String, std::ffi::OsString)| {
+            Some((name.clone(), value.to_str()?.to_owned()))
+        };
+        self.env.snap.iter().filter_map(of_text).collect()
+    }
+
     /// What the environment says about remotes.
     pub(crate) fn remote_env(&self) -> &RemoteEnv {
         &self.env.remote

@@ -35,6 +35,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("GOOGLE_APPLICATION_CREDENTIALS", "file with the keys for `gs` remotes"),
     ("AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY", "account and key for `azblob` remotes"),
     ("SNAP_SECTION_NAME", "the setting `section.name`, such as SNAP_COMPRESSION_LEVEL"),
+    ("SNAP_SERVE_KEY", "the setting `key` of `snap serve`, such as SNAP_SERVE_LIMITS_STOP_SECS"),
     (
         "SNAP_PAGER, PAGER",
         "pager for what is longer than the screen, the one before and the other after the \

@@ -57,8 +57,10 @@
 mod log;
 pub(crate) mod oidc;
 mod quota;
+mod variables;
 
 use std::{
+    iter,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -66,6 +68,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use snap_core::base::{io::PathError, limits};
+use toml_edit::{DocumentMut, TomlError};
 
 pub use self::{
     log::{Format, Level, Log},
@@ -223,36 +226,86 @@ pub enum SettingsError {
         /// What and where.
         why: String,
     },
+    /// A value cannot be, whatever file or variable says it.
+    #[error("`{key}` {why}")]
+    Value {
+        /// Of which key.
+        key: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// What is said of the issuer of tokens cannot be.
-    #[error("{}: {wrong}", path.display())]
-    Oidc {
-        /// Which file.
-        path: PathBuf,
-        /// Which key, and why.
-        wrong: OidcError,
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
+    /// There is no setting of that name.
+    #[error("`{name}` is no setting of the server")]
+    Variable {
+        /// Which variable.
+        name: String,
+    },
+    /// Variables say what cannot be.
+    #[error("variables {}*: {why}", variables::PREFIX)]
+    Variables {
+        /// What, and of which key.
+        why: String,
     },
 }
 
 impl Settings {
-    /// Reads a file of settings.
+    /// What a file says, and variables in its place; what neither says has its
+    /// default. Variables that are not the server's are passed over.
     ///
     /// # Errors
-    /// [`SettingsError`] names the key and its line.
-    pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        let meta = fs_err::metadata(path).map_err(PathError::when("read", path))?;
-        if meta.len() > FILE_BYTES {
-            return Err(SettingsError::TooLong { path: path.to_owned() });
-        }
-        let text = fs_err::read_to_string(path).map_err(PathError::when("read", path))?;
-        let read: Self =
-            toml_edit::de::from_str(&text).map_err(|error| SettingsError::Invalid {
-                path: path.to_owned(),
-                why: error.to_string().trim_end().to_owned(),
+    /// [`SettingsError`] names the key, and the line or the variable.
+    pub fn read(
+        file: Option<&Path>,
+        variables: &[(String, String)],
+    ) -> Result<Self, SettingsError> {
+        let text = file.map(read_file).transpose()?.unwrap_or_default();
+        let invalid = |why: String| SettingsError::Invalid {
+            path: file.unwrap_or(Path::new("")).to_owned(),
+            why: why.trim_end().to_owned(),
+        };
+        let mut read: Self =
+            toml_edit::de::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        let mut ours = variables.iter().filter(|(name, _)| name.starts_with(variables::PREFIX));
+        if let Some(first) = ours.next() {
+            let mut document: DocumentMut =
+                text.parse().map_err(|error: TomlError| invalid(error.to_string()))?;
+            for (name, value) in iter::once(first).chain(ours) {
+                variables::put(&mut document, name, value)?;
+            }
+            // As text once more, so that errors say what they are about.
+            read = toml_edit::de::from_str(&document.to_string()).map_err(|error| {
+                SettingsError::Variables { why: error.to_string().trim_end().to_owned() }
             })?;
-        let checked = read.oidc.as_ref().map_or(Ok(()), Oidc::check);
-        checked.map_err(|wrong| SettingsError::Oidc { path: path.to_owned(), wrong })?;
+        }
+        read.check()?;
         Ok(read)
     }
+
+    /// Checks what the form alone does not say.
+    fn check(&self) -> Result<(), SettingsError> {
+        let limits = &self.limits;
+        for (key, value) in [
+            ("limits.connections", limits.connections as u64),
+            ("limits.header_secs", limits.header_secs),
+            ("limits.stall_secs", limits.stall_secs),
+        ] {
+            if value == 0 {
+                return Err(SettingsError::Value { key, why: "must be at least 1" });
+            }
+        }
+        Ok(self.oidc.as_ref().map_or(Ok(()), Oidc::check)?)
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, SettingsError> {
+    let meta = fs_err::metadata(path).map_err(PathError::when("read", path))?;
+    if meta.len() > FILE_BYTES {
+        return Err(SettingsError::TooLong { path: path.to_owned() });
+    }
+    Ok(fs_err::read_to_string(path).map_err(PathError::when("read", path))?)
 }
 
 #[cfg(test)]
@@ -263,7 +316,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("serve.toml");
         fs_err::write(&path, text).unwrap();
-        Settings::read(&path)
+        Settings::read(Some(&path), &[])
     }
 
     #[test]
@@ -289,7 +342,40 @@ mod tests {
             ("[[oidc.scopes]]\nclaim = \"a\"\nvalue = \"b\"\nscope = \"all\"", "all"),
         ] {
             let error = read(text).unwrap_err().to_string();
-            assert!(error.contains(named) && error.contains("serve.toml"), "{error}");
+            assert!(error.contains(named), "{error}");
+            assert!(error.contains("serve.toml") || named.contains("`oidc."), "{error}");
+        }
+    }
+
+    #[test]
+    fn variables_win_over_the_file() {
+        let given = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("serve.toml");
+            fs_err::write(&path, "[limits]\nstop_secs = 3\nheader_secs = 4\n").unwrap();
+            Settings::read(Some(&path), &pairs.collect::<Vec<_>>())
+        };
+        let read = given(&[
+            ("SNAP_SERVE_LIMITS_STOP_SECS", "5"),
+            ("SNAP_SERVE_LISTEN", "0.0.0.0:1"),
+            ("SNAP_SERVE_LOG_FORMAT", "json"),
+            ("SNAP_SERVE_PROXIES", "[\"192.0.2.1\"]"),
+            ("SNAP_SERVE_QUOTA_REPOSITORIES", "{ \"team/a\" = 7 }"),
+            ("SNAP_OTHER", "x"),
+        ]);
+        let read = read.unwrap();
+        assert_eq!((read.limits.stop_secs, read.limits.header_secs), (5, 4));
+        assert_eq!(read.listen.to_string(), "0.0.0.0:1");
+        assert_eq!((read.log.format, read.proxies.len()), (Format::Json, 1));
+        assert_eq!(read.quota.repositories["team/a"], 7);
+        for (name, value, named) in [
+            ("SNAP_SERVE_LIMITS_STOP", "5", "`SNAP_SERVE_LIMITS_STOP`"),
+            ("SNAP_SERVE_LIMITS_STOP_SECS", "soon", "stop_secs"),
+            ("SNAP_SERVE_LIMITS_CONNECTIONS", "0", "`limits.connections`"),
+        ] {
+            let error = given(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
         }
     }
 }

@@ -60,6 +60,9 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         ServeError::Tls(TlsError::Invalid { .. } | TlsError::Pair { .. }) => {
             "they are PEM: `-----BEGIN CERTIFICATE-----`, and the private key that it was made for"
         }
+        ServeError::Settings(SettingsError::Variable { .. }) => {
+            "docs/server.md has them all: `limits.stop_secs` is SNAP_SERVE_LIMITS_STOP_SECS"
+        }
         ServeError::Settings(SettingsError::Oidc { .. }) => {
             "docs/server.md shows what `[oidc]` says, with an example"
         }

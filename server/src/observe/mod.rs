@@ -100,7 +100,7 @@ pub async fn observe(
     if let Some(problem) = response.extensions().get::<Problem>() {
         span.in_scope(|| tracing::debug!(code = ?problem.code, %problem, "refused"));
     }
-    if let Some((audit, line)) = entry.to_audit(Some(response.headers())) {
+    if let Some((audit, line)) = entry.take_line(Some(response.headers())) {
         let of_request = span.clone();
         let write = move || of_request.in_scope(|| audit.write(&line));
         // It is there before the answer is.
@@ -207,7 +207,7 @@ impl Entry {
     }
 
     /// The line for the log of writes, once, if it is one.
-    fn to_audit(&mut self, answer: Option<&HeaderMap>) -> Option<(Arc<Audit>, Line)> {
+    fn take_line(&mut self, answer: Option<&HeaderMap>) -> Option<(Arc<Audit>, Line)> {
         let audit = self.audit.take()?;
         let inside = self.path.strip_prefix("/v1/repos/").unwrap_or(&self.path);
         let rest = inside.split_once('/').map_or("", |(_, rest)| rest);
@@ -264,7 +264,7 @@ impl Drop for Entry {
         let span = span.unwrap_or_else(|| tracing::error_span!("request", id = self.id));
         span.in_scope(|| self.log(took));
         // Nobody waited for the answer. What was asked for may have been done.
-        if let Some((audit, line)) = self.to_audit(None) {
+        if let Some((audit, line)) = self.take_line(None) {
             let write = move || span.in_scope(|| audit.write(&line));
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn_blocking(write)),

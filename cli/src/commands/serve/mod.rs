@@ -95,15 +95,15 @@ enum Action {
     Token(token::TokenArgs),
 }
 
-/// What a file says, or what holds without one.
-fn settings(file: Option<&Path>) -> Result<Settings, ServeError> {
-    Ok(file.map(Settings::read).transpose()?.unwrap_or_default())
+/// What a file and the environment say, or what holds without them.
+fn settings(file: Option<&Path>, cx: &Context) -> Result<Settings, ServeError> {
+    Ok(Settings::read(file, &cx.variables())?)
 }
 
 impl ServeArgs {
-    /// What the file says, and the flags in its place.
-    fn settings(&self) -> Result<Settings, ServeError> {
-        let mut settings = settings(self.config.as_deref())?;
+    /// What the file and the environment say, and the flags in their place.
+    fn settings(&self, cx: &Context) -> Result<Settings, ServeError> {
+        let mut settings = settings(self.config.as_deref(), cx)?;
         if let Some(listen) = self.listen {
             settings.listen = listen;
         }
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     if let Some(Action::Token(args)) = &args.action {
         return token::run(args, cx);
     }
-    let settings = args.settings()?;
+    let settings = args.settings(cx)?;
     let (hub, shown) = hub(args, &settings, cx)?;
     let has_tokens = access::check(hub.home(), &settings).map_err(ServeError::from)?;
     let is_open = !has_tokens && !settings.without_tokens_anyone_may_read_and_write;

@@ -158,7 +158,7 @@ pub(crate) fn run(args: &TokenArgs, cx: &Context) -> Result<Done, CliError> {
 impl OfArgs {
     /// The file of tokens.
     fn file(&self, cx: &Context) -> Result<PathBuf, CliError> {
-        let settings = super::settings(self.config.as_deref())?;
+        let settings = super::settings(self.config.as_deref(), cx)?;
         if let Some(file) = settings.tokens {
             return Ok(file);
         }

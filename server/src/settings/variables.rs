@@ -1,0 +1,116 @@
+//! Settings in the environment: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`.
+//! A value is written as in the file; what is no such value is a text, so quotes
+//! can be left out.
+
+use toml_edit::{DocumentMut, Item, Value};
+
+use super::SettingsError;
+
+/// What the names of all variables begin with.
+pub(super) const PREFIX: &str = "SNAP_SERVE_";
+
+/// All keys.
+const KEYS: &[&str] = &[
+    "listen",
+    "upstream",
+    "cache",
+    "cache_bytes",
+    "tokens",
+    "without_tokens_anyone_may_read_and_write",
+    "proxies",
+    "metrics_without_token",
+    "tls.cert",
+    "tls.key",
+    "oidc.issuer",
+    "oidc.audience",
+    "oidc.name_claim",
+    "oidc.scopes",
+    "log.format",
+    "log.level",
+    "log.audit",
+    "limits.stop_secs",
+    "limits.header_secs",
+    "limits.stall_secs",
+    "limits.upload_bytes",
+    "limits.bundle_bytes",
+    "limits.missing_ids",
+    "limits.cache_bytes",
+    "limits.upstream_secs",
+    "limits.connections",
+    "limits.address_connections",
+    "limits.requests_per_sec",
+    "limits.uploads",
+    "limits.upload_bytes_per_sec",
+    "quota.default_bytes",
+    "quota.repositories",
+];
+
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
+}
+
+/// Puts what a variable says in the place of what a file says.
+///
+/// # Errors
+/// [`SettingsError::Variable`] when there is no such key.
+pub(super) fn put(document: &mut DocumentMut, name: &str, text: &str) -> Result<(), SettingsError> {
+    let key = KEYS.iter().find(|key| variable(key) == name);
+    let key = key.ok_or_else(|| SettingsError::Variable { name: name.to_owned() })?;
+    let value: Value = text.parse().unwrap_or_else(|_| text.into());
+    let mut place: &mut Item = document.as_item_mut();
+    for part in key.split('.') {
+        place = &mut place[part];
+    }
+    *place = Item::Value(value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{super::Settings, *};
+
+    /// Keys of a table, those of tables in it with a dot between. What is named by
+    /// users is one key.
+    fn keys(table: &toml_edit::Table, above: &str, found: &mut BTreeSet<String>) {
+        for (key, item) in table {
+            let name = format!("{above}{key}");
+            match item {
+                Item::Table(inner) if name != "quota.repositories" => {
+                    keys(inner, &format!("{name}."), found);
+                }
+                _ => drop(found.insert(name)),
+            }
+        }
+    }
+
+    /// The file that stands at the beginning of the module.
+    fn example() -> String {
+        let text = include_str!("../settings.rs");
+        let lines = text.lines().skip_while(|line| *line != "//! ```toml").skip(1);
+        let lines = lines.take_while(|line| *line != "//! ```");
+        lines.map(|line| line.trim_start_matches("//!").trim_start().to_owned() + "\n").collect()
+    }
+
+    #[test]
+    fn the_example_says_what_holds_without_it_and_all_there_is() {
+        let read: Settings = toml_edit::de::from_str(&example()).unwrap();
+        assert_eq!(read, Settings::default());
+        let all = example().replace("# ", "");
+        assert!(all.contains("[[oidc.scopes]]"), "{all}");
+        let document: DocumentMut = all.parse().unwrap();
+        let mut found = BTreeSet::new();
+        keys(document.as_table(), "", &mut found);
+        assert_eq!(found, KEYS.iter().map(|key| (*key).to_owned()).collect());
+        toml_edit::de::from_str::<Settings>(&all).unwrap();
+    }
+
+    #[test]
+    fn the_manual_has_every_key() {
+        let manual = include_str!("../../../docs/server.md");
+        for key in KEYS {
+            assert!(manual.contains(&format!("`{key}")), "{key}");
+        }
+    }
+}
