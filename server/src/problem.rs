@@ -7,7 +7,7 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
@@ -15,6 +15,9 @@ use snap_core::{
     repo::{RepoError, past::PastError, path::PathInTreeError, refs::RefError, spec::SpecError},
     store::StoreError,
 };
+
+/// How much of an upload is here.
+pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
 /// What is wrong. Its name in JSON is part of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -40,6 +43,10 @@ pub enum Code {
     Rejected,
     /// The condition of the request does not hold.
     Conflict,
+    /// What was sent does not go on where what is here ends.
+    Offset,
+    /// Somebody else does it just now.
+    Locked,
     /// There is a condition missing: a ref is never moved blindly.
     NoCondition,
     /// More than the server takes.
@@ -66,6 +73,8 @@ impl Code {
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Rejected => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Conflict => StatusCode::PRECONDITION_FAILED,
+            Self::Offset => StatusCode::CONFLICT,
+            Self::Locked => StatusCode::LOCKED,
             Self::NoCondition => StatusCode::PRECONDITION_REQUIRED,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Range => StatusCode::RANGE_NOT_SATISFIABLE,
@@ -87,6 +96,8 @@ impl Code {
             Self::NotFound => "there is no such thing",
             Self::Rejected => "what was sent is not what it should be",
             Self::Conflict => "it is not as it was",
+            Self::Offset => "it does not go on there",
+            Self::Locked => "somebody else does that just now",
             Self::NoCondition => "a condition is needed",
             Self::TooLarge => "too much was sent",
             Self::Range => "there are no such bytes",
@@ -106,6 +117,8 @@ pub struct Problem {
     pub detail: String,
     /// In how many seconds another try may go better.
     pub retry_after_secs: Option<u64>,
+    /// How much of an upload is here.
+    pub offset: Option<u64>,
 }
 
 /// As it is sent.
@@ -122,7 +135,7 @@ struct Body<'a> {
 impl Problem {
     /// A refusal, with words.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), retry_after_secs: None }
+        Self { code, detail: detail.into(), retry_after_secs: None, offset: None }
     }
 
     /// Another try may go better in so many seconds.
@@ -181,6 +194,9 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, kind);
         if let Some(secs) = self.retry_after_secs {
             headers.insert(header::RETRY_AFTER, secs.into());
+        }
+        if let Some(offset) = self.offset {
+            headers.insert(UPLOAD_OFFSET, offset.into());
         }
         if self.code == Code::Unauthorized {
             let scheme = HeaderValue::from_static("Bearer realm=\"snap\"");

@@ -24,6 +24,8 @@
 //! requests_per_sec = 0
 //! uploads = 0
 //! upload_bytes_per_sec = 0
+//! unfinished_uploads = 256
+//! unfinished_bytes = 17179869184
 //!
 //! # [tls]
 //! # cert = "/etc/snap/cert.pem"
@@ -155,6 +157,10 @@ pub struct Limits {
     pub uploads: usize,
     /// Bytes a second that each of them may send; 0 is no limit.
     pub upload_bytes_per_sec: u64,
+    /// Packs that have come in part, in each repository; 0 is none.
+    pub unfinished_uploads: usize,
+    /// Their bytes, once they are whole.
+    pub unfinished_bytes: u64,
 }
 
 impl Default for Settings {
@@ -194,6 +200,8 @@ impl Default for Limits {
             requests_per_sec: 0,
             uploads: 0,
             upload_bytes_per_sec: 0,
+            unfinished_uploads: 256,
+            unfinished_bytes: 16 << 30,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use snap_nettest::{S3Options, S3Server};
+use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_testkit::rng::Rng;
 
 use crate::{
@@ -169,4 +169,42 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
         assert_eq!(stands(), after, "{}", stderr(&output));
     }
     assert!(waited * 4 > kills, "only {waited} of {kills} had not come to their end");
+}
+
+#[test]
+fn what_came_of_a_pack_before_the_server_was_killed_is_not_sent_again() {
+    const BYTES: usize = 24 << 20;
+    let place = folder();
+    let path = |name: &str| place.path().join(name);
+    let (store, work, served) = (path("store"), path("work"), path("served"));
+    for store in [&store, &served] {
+        well(snap(store).arg("init"));
+    }
+    let mut bytes = vec![0; BYTES];
+    Rng::new(2035).fill(&mut bytes);
+    fs_err::create_dir(&work).unwrap();
+    fs_err::write(work.join("large"), bytes).unwrap();
+    well(snap(&store).args(["commit", "-m", "large"]).arg(&work));
+    let serve =
+        |address: Option<&str>| Serving::start(snap(&store), address, &[served.to_str().unwrap()]);
+    let serving = serve(None);
+    let proxy = Proxy::start(&serving.url(""));
+    proxy.set_rate(Some(8 << 20));
+    let child = snap(&store).args(["push", &proxy.endpoint()]).spawn().unwrap();
+    let (start, half) = (Instant::now(), BYTES as u64 / 2);
+    while proxy.counts().sent_bytes < half {
+        assert!(start.elapsed() < Duration::from_secs(120), "nothing comes");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let address = serving.kill();
+    let parts = fs_err::read_dir(served.join("tmp/staged")).unwrap().count();
+    assert_eq!(parts, 1, "what came is there");
+    well(snap(&served).args(["verify", "--data"]));
+    let _serving = serve(Some(&address));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let sent = proxy.counts().sent_bytes;
+    assert!(sent < BYTES as u64 + half / 2, "{sent} B");
+    well(snap(&served).args(["verify", "--data"]));
+    restores(&served, &log(&served, "main")[0]);
 }

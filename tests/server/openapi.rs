@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Map, Value};
-use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
+use snap_core::{
+    base::id::{BlobId, PackId},
+    disk::Disk,
+    repo::Repo,
+};
 
 use crate::place::{Place, Serving};
 
-const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
+const METHODS: [&str; 6] = ["get", "head", "put", "post", "patch", "delete"];
 
 fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -160,7 +164,15 @@ fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str,
     let tip = place.repo.refs().head_commit().unwrap().unwrap();
     let blob = BlobId::of(b"content");
     let pack = new.repo.store().packs()[0];
-    let (index, outlines) = new.outlines(&[pack]);
+    let rest = *new.repo.store().packs().iter().find(|id| **id != pack).unwrap();
+    let (index, outlines) = new.outlines(&[pack, rest]);
+    let rest_bytes = new.pack_bytes(&rest);
+    let rest_length = rest_bytes.len();
+    let head = |path: &str| serving.client.head(format!("{}/{path}", serving.base));
+    let upload = |id: PackId, offset: usize| {
+        let patch = serving.client.patch(format!("{}/uploads/{id}", serving.base));
+        patch.header("upload-offset", offset).header("upload-length", rest_length)
+    };
     let first = place.repo.store().packs()[0];
     let move_to = format!("{{\"commit\": \"{tip}\"}}");
     let tag = format!("\"{tip}\"");
@@ -184,6 +196,12 @@ fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str,
         ("pack", get(&format!("packs/{first}"))),
         ("pack", get(&format!("packs/{first}")).header("range", "bytes=0-3")),
         ("sendPack", serving.put(&format!("packs/{pack}"), new.pack_bytes(&pack))),
+        ("upload", head(&format!("uploads/{pack}"))),
+        ("resumeUpload", upload(rest, 0).body("SNAP")),
+        ("upload", head(&format!("uploads/{rest}"))),
+        ("forgetUpload", serving.client.delete(format!("{}/uploads/{rest}", serving.base))),
+        ("resumeUpload", upload(rest, 0).body(rest_bytes)),
+        ("resumeUpload", upload(rest, 0).body("SNAP")),
         ("publish", serving.put(&format!("index/{index}"), outlines)),
         ("index", get("index")),
         ("indexFile", get(&format!("index/{index}"))),
@@ -218,6 +236,7 @@ async fn what_is_answered_is_what_the_document_says() {
     place.change("b", "first");
     place.change("sub/a", "content");
     new.change("c", "what the other has");
+    new.change("d", "and something more");
     let serving = Serving::of(&place);
     let document = document();
     let operations: BTreeMap<String, Value> = operations(&document)

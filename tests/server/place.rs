@@ -145,6 +145,13 @@ impl Serving {
     }
 }
 
+/// So many bytes that cannot be made shorter.
+pub(crate) fn random(seed: u8, bytes: usize) -> Vec<u8> {
+    let mut content = vec![0; bytes];
+    blake3::Hasher::new_keyed(&[seed; 32]).finalize_xof().fill(&mut content);
+    content
+}
+
 /// What was answered, once the status is what it should be.
 pub(crate) async fn json(request: RequestBuilder, status: StatusCode) -> Value {
     let response = request.send().await.unwrap();

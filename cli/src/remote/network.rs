@@ -14,7 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use snap_remote::service::{
-    Conditions, Listed, Object, Service, ServiceError, Upload, Version, When, traffic::Traffic,
+    Conditions, Listed, Object, Resume, Service, ServiceError, Upload, Version, When,
+    traffic::Traffic,
 };
 
 type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
@@ -130,6 +131,10 @@ impl Service for Watched {
 
     fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
         self.inner.upload(key)
+    }
+
+    fn resuming(&self, key: &str, length: u64) -> Option<&dyn Resume> {
+        self.inner.resuming(key, length)
     }
 
     fn peek<'a>(&'a self, prefix: &'a str, most: usize) -> Reply<'a, Vec<String>> {

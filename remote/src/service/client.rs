@@ -10,6 +10,8 @@
 //! a ref has to look (see `refs`).
 
 mod listing;
+mod parts;
+mod resumed;
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -26,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    Conditions, Object, Progress, Service, ServiceError, Stop, Upload, Version, What, When,
+    Conditions, Object, Progress, Service, ServiceError, Stop, Version, What, When,
     gauge::{Gauge, Turn},
     shielded,
     throttle::Pace,
@@ -47,10 +49,6 @@ const HELD_PAGES: u64 = (96 << 20) / PAGE_BYTES;
 
 /// Unit in which those are counted.
 const PAGE_BYTES: u64 = 64 << 10;
-
-/// How much more often an upload in parts is tried: each of several parts that
-/// are under way may fail once.
-const PART_ATTEMPTS: u32 = 4;
 
 /// Uploads in parts under way at once. Each holds a part while it waits for
 /// room for the next, so together they must leave room for one more.
@@ -278,14 +276,19 @@ impl Client {
         self.service.removed_at_once()
     }
 
+    /// Whether a file of that length may go on where it broke off.
+    pub fn may_resume(&self, key: &str, length: u64) -> bool {
+        self.service.resuming(key, length).is_some()
+    }
+
     /// Whether a file of that length goes up in parts.
     pub fn takes_parts(&self, key: &str, length: u64) -> bool {
         length > WHOLE_BYTES && self.service.upload(key).is_some()
     }
 
     /// Writes a file as an object, whatever is there: one of more than
-    /// [`WHOLE_BYTES`] in parts, or as a stream where the service knows none.
-    /// Never is more than a small number of parts held, whatever goes up at
+    /// [`WHOLE_BYTES`] in parts, or as a stream where the service knows none. Where
+    /// what came of a file stays, it goes on there when it broke off. Never is more than a small number of parts held, whatever goes up at
     /// once. What a failed upload in parts left is removed.
     ///
     /// # Errors
@@ -297,6 +300,11 @@ impl Client {
         (path, length): (&Path, u64),
         progress: &Progress,
     ) -> Result<(), ServiceError> {
+        if let Some(resume) = self.service.resuming(key, length)
+            && self.write_resumed((resume, key), (path, length), progress).await?
+        {
+            return Ok(());
+        }
         if length <= WHOLE_BYTES {
             let bytes = self.hold(key, path, 0..length).await?;
             self.check_going(key, progress)?;
@@ -321,36 +329,6 @@ impl Client {
             let _ = self.clear(("write", key), abort).await;
         }
         result
-    }
-
-    async fn write_parts(
-        &self,
-        (key, upload): (&str, &Mutex<Box<dyn Upload>>),
-        (path, length): (&Path, u64),
-        progress: &Progress,
-    ) -> Result<(), ServiceError> {
-        let tries = self.policy.attempts + PART_ATTEMPTS;
-        let mut at = 0;
-        while at < length {
-            self.check_going(key, progress)?;
-            let end = length.min(at + PART_BYTES);
-            let bytes = self.hold(key, path, at..end).await?;
-            // It waits for others to be through.
-            let patience = (end - at).saturating_mul(8);
-            let part = || async { upload.lock().await.part(bytes.clone()).await };
-            self.persist(tries, ("write", key), patience, part).await?;
-            progress.advance(end - at);
-            at = end;
-        }
-        let finish = || async { upload.lock().await.finish().await };
-        match self.persist(tries, ("write", key), PART_BYTES * 8, finish).await {
-            // Whose reply was lost may have been done.
-            Err(error) if error.what == What::NotFound => match self.length(key).await? {
-                Some(found) if found == length => Ok(()),
-                _ => Err(error),
-            },
-            result => result,
-        }
     }
 
     /// Reads a part of a file once there is room for it.

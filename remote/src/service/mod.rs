@@ -29,7 +29,7 @@ use snap_core::base::id::CommitId;
 pub use error::{ServiceError, What};
 pub use stop::Stop;
 pub(crate) use stop::shielded;
-pub use upload::{Progress, Upload};
+pub use upload::{Arrived, Progress, Resume, Upload};
 
 /// Keys of a folder that are looked at for stores in it.
 const FOLDER_KEYS: usize = 5000;
@@ -194,6 +194,12 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Begins to write an object in parts; `None` where the service knows none.
     /// Nothing is asked yet.
     fn upload(&self, _key: &str) -> Option<Box<dyn Upload>> {
+        None
+    }
+
+    /// How a file of that length goes on where it broke off; `None` where the
+    /// service knows no such thing, or it is not worth it. Nothing is asked yet.
+    fn resuming(&self, _key: &str, _length: u64) -> Option<&dyn Resume> {
         None
     }
 

@@ -183,7 +183,7 @@ impl Bucket {
         if self.traffic.is_some() {
             return self.stream_file(key, path, length).await;
         }
-        let write = with_file((path.to_owned(), length), self.operator.write(key, Bytes::new()));
+        let write = with_file((path.to_owned(), 0..length), self.operator.write(key, Bytes::new()));
         let (result, reply) = Reply::of(write).await;
         result.map(drop).map_err(|error| told("write", key, &error, reply))
     }

@@ -6,10 +6,12 @@
 //! | `config.toml` | `config`; written, the repository itself |
 //! | `HEAD` | `head` |
 //! | `refs/…` | `refs/…`, whose ETag is the commit |
-//! | `objects/ID` | `packs/ID`: checked there before it is kept |
+//! | `objects/ID` | `packs/ID`: checked there before it is kept; written, `uploads/ID` for a long one |
 //! | `index/NAME` | `index/NAME`: written, its packs count from then on |
 //!
 //! The server sees to its index itself, so removing files of it does nothing.
+
+mod resumed;
 
 use std::{fmt, ops::Range, path::Path, sync::Arc};
 
@@ -20,8 +22,10 @@ use opendal::{Buffer, HttpTransport};
 use serde::Deserialize;
 use snap_core::base::{id::CommitId, limits};
 
+use tokio::sync::OnceCell;
+
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Standings, Version, What, When,
+    Conditions, Listed, Object, Resume, Service, ServiceError, Standings, Version, What, When,
     keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS},
     refusal::told,
     traffic::Traffic,
@@ -31,12 +35,20 @@ use super::{
 /// What a repository is called that a server has as its only one.
 pub const ONLY: &str = "default";
 
+/// What stands before the name of a repository.
+const REPOSITORIES: &str = "/repos/";
+
+/// Packs that are shorter go in one request: to begin anew costs little.
+const RESUMED_BYTES: u64 = 4 << 20;
+
 /// How a repository elsewhere is asked.
 pub struct SnapServer {
     transport: Transport,
     /// `http://host/v1/repos/NAME`
     base: String,
     token: Option<String>,
+    /// Whether packs go on where they broke off, once that was asked.
+    resumes: OnceCell<bool>,
 }
 
 impl fmt::Debug for SnapServer {
@@ -120,8 +132,8 @@ impl SnapServer {
         traffic: Arc<Traffic>,
     ) -> Result<Self, String> {
         let name = if repository.is_empty() { ONLY } else { repository };
-        let base = format!("{origin}/v1/repos/{}", name.replace('/', "%2F"));
-        Ok(Self { transport: Transport::new(traffic)?, base, token })
+        let base = format!("{origin}/v1{REPOSITORIES}{}", name.replace('/', "%2F"));
+        Ok(Self { transport: Transport::new(traffic)?, base, token, resumes: OnceCell::new() })
     }
 
     fn request(&self, method: Method, path: &str) -> Builder {
@@ -371,8 +383,13 @@ impl Service for SnapServer {
             let Some(id) = key.strip_prefix(OBJECTS) else { return Err(unknown("write", key)) };
             let request = (self.request(Method::PUT, &format!("packs/{id}")), Bytes::new());
             let ask = self.ask(request, limits::REPLY_BYTES, ("write", key));
-            with_file((path.to_owned(), length), ask).await.map(drop)
+            with_file((path.to_owned(), 0..length), ask).await.map(drop)
         })
+    }
+
+    fn resuming(&self, key: &str, length: u64) -> Option<&dyn Resume> {
+        let may = self.resumes.get() != Some(&false);
+        (may && key.starts_with(OBJECTS) && length >= RESUMED_BYTES).then_some(self)
     }
 
     fn is_made_first(&self) -> bool {
@@ -446,7 +463,7 @@ fn what(status: StatusCode) -> What {
         StatusCode::TOO_MANY_REQUESTS => What::Busy,
         StatusCode::RANGE_NOT_SATISFIABLE => What::Short,
         StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => What::Unsupported,
-        StatusCode::REQUEST_TIMEOUT => What::Temporary,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::LOCKED => What::Temporary,
         status if status.is_server_error() => What::Temporary,
         status if status.is_client_error() => What::Refused,
         _ => What::Other,

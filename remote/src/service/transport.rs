@@ -2,6 +2,7 @@
 
 use std::{
     future::Future,
+    ops::Range,
     path::PathBuf,
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
@@ -53,7 +54,7 @@ const LEAST_CEILING: u64 = 1 << 20;
 
 tokio::task_local! {
     static REPLY: Arc<Mutex<Reply>>;
-    static FILE: (PathBuf, u64);
+    static FILE: (PathBuf, Range<u64>);
     static MOST: u64;
 }
 
@@ -101,9 +102,12 @@ fn read(reply: &Mutex<Reply>) -> Reply {
     *reply.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends the file in place of the body of what `attempt` writes, which must be
-/// of one request and not signed.
-pub(super) async fn with_file<T>(file: (PathBuf, u64), attempt: impl Future<Output = T>) -> T {
+/// Sends that range of a file in place of the body of what `attempt` writes, which
+/// must be of one request and not signed.
+pub(super) async fn with_file<T>(
+    file: (PathBuf, Range<u64>),
+    attempt: impl Future<Output = T>,
+) -> T {
     FILE.scope(file, attempt).await
 }
 
@@ -206,8 +210,9 @@ impl Transport {
         let file = FILE.try_with(Clone::clone).ok().filter(|_| is_put);
         let piece = pace.and_then(|pace| pace.up.piece());
         let (pieces, length) = match (file, piece) {
-            (Some((path, length)), piece) => {
-                (pieces(path, length, piece.unwrap_or(PIECE_BYTES)).boxed(), length)
+            (Some((path, range)), piece) => {
+                let length = range.end.saturating_sub(range.start);
+                (pieces(path, range, piece.unwrap_or(PIECE_BYTES)).boxed(), length)
             }
             (None, Some(piece)) if !request.body().is_empty() => {
                 let body = request.body().clone();
@@ -216,9 +221,11 @@ impl Transport {
             _ => return None,
         };
         let (pace, moved) = (pace.cloned(), Moved(Arc::new(Mutex::new(Instant::now()))));
-        let told = moved.clone();
+        let (told, traffic) = (moved.clone(), Arc::clone(&self.traffic));
         let pieces = pieces.and_then(move |bytes| {
             let (pace, moved) = (pace.clone(), told.clone());
+            // What is never asked for does not go out.
+            traffic.sent(bytes.len() as u64);
             async move {
                 let start = pace.map(|pace| pace.up.reserve(bytes.len() as u64));
                 moved.tell(start.unwrap_or_else(Instant::now));
@@ -317,13 +324,17 @@ fn cut(bytes: Bytes, piece: usize) -> impl Stream<Item = std::io::Result<Bytes>>
     .map(move |rest| Ok(rest.slice(..piece.min(rest.len()))))
 }
 
-/// A file, piece by piece.
-fn pieces(path: PathBuf, length: u64, piece: u64) -> impl Stream<Item = std::io::Result<Bytes>> {
-    stream::try_unfold((path, 0), move |(path, at)| async move {
-        if at >= length {
+/// A range of a file, piece by piece.
+fn pieces(
+    path: PathBuf,
+    range: Range<u64>,
+    piece: u64,
+) -> impl Stream<Item = std::io::Result<Bytes>> {
+    stream::try_unfold((path, range.start), move |(path, at)| async move {
+        if at >= range.end {
             return Ok(None);
         }
-        let end = length.min(at + piece);
+        let end = range.end.min(at + piece);
         let bytes = read_part(&path, at..end).await?;
         Ok(Some((bytes.into(), (path, end))))
     })
@@ -336,7 +347,9 @@ impl HttpTransport for Transport {
         let outgoing = self.outgoing(&request, pace.as_ref());
         let length = outgoing.as_ref().map_or(request.body().len() as u64, |body| body.length);
         self.traffic.request(kind);
-        self.traffic.sent(length);
+        if outgoing.is_none() {
+            self.traffic.sent(length);
+        }
         Reply { asked: true, ..Reply::default() }.note();
         let response = match outgoing {
             Some(outgoing) => self.fetch_outgoing(request, outgoing).await?,
@@ -397,7 +410,7 @@ fn kind(request: &Request<Buffer>) -> Kind {
         Method::GET if asks("list-type") || asks("comp") || asks("prefix") => Kind::List,
         Method::GET => Kind::Get,
         Method::HEAD => Kind::Head,
-        Method::PUT => Kind::Put,
+        Method::PUT | Method::PATCH => Kind::Put,
         Method::DELETE => Kind::Delete,
         _ if request.method().as_str() == "PROPFIND" => Kind::List,
         _ => Kind::Post,

@@ -36,15 +36,75 @@ pub trait Upload: Send {
     fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
 }
 
+/// How far a file has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    /// All of it is there.
+    Whole,
+    /// Its first bytes are; none, if nothing is known of it.
+    Part(u64),
+}
+
+/// Files whose first bytes stay when sending them breaks off.
+pub trait Resume: Send + Sync {
+    /// Whether it is so there. Asks no more than once.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    fn is_known(&self) -> BoxFuture<'_, Result<bool, ServiceError>>;
+
+    /// How much of a file of that length is there.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    fn arrived<'a>(
+        &'a self,
+        key: &'a str,
+        length: u64,
+    ) -> BoxFuture<'a, Result<Arrived, ServiceError>>;
+
+    /// Sends the rest of a file, from where what is there of it ends.
+    ///
+    /// # Errors
+    /// [`ServiceError`]; a temporary one also where it does not end there.
+    fn write_rest<'a>(
+        &'a self,
+        key: &'a str,
+        file: (&'a Path, u64),
+        at: u64,
+    ) -> BoxFuture<'a, Result<(), ServiceError>>;
+}
+
 /// How far uploads have come, and whether they shall go on.
 #[derive(Debug, Default)]
 pub struct Progress {
     stopped: AtomicBool,
     bytes: AtomicU64,
+    spared: AtomicU64,
+    may_go_on: bool,
 }
 
 impl Progress {
-    /// Bytes that were handed over.
+    /// Of uploads of which a part may be there, from an earlier run.
+    pub fn going_on() -> Self {
+        Self { may_go_on: true, ..Self::default() }
+    }
+
+    pub(super) fn may_go_on(&self) -> bool {
+        self.may_go_on
+    }
+
+    /// Bytes that were there before.
+    pub fn spared(&self) -> u64 {
+        self.spared.load(Relaxed)
+    }
+
+    pub(super) fn spare(&self, bytes: u64) {
+        self.spared.fetch_add(bytes, Relaxed);
+        self.advance(bytes);
+    }
+
+    /// Bytes that were handed over, or were there before.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }

@@ -165,7 +165,7 @@ impl Entry {
         let needs = need(method, path, headers);
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let changes = !reads && !matches!(needs, Need::In(Right::Read, _));
-        let is_upload = changes && route.contains("/packs");
+        let is_upload = changes && (route.contains("/packs") || route.contains("/uploads"));
         let repository = match needs {
             Need::In(_, name) => Some(name.into_owned()),
             _ => None,
@@ -217,6 +217,7 @@ impl Entry {
             "refs" => "ref",
             "packs" => "pack",
             "objects" => "object",
+            "uploads" => "upload",
             other => other,
         };
         let new = answer.and_then(|headers| headers.get(header::ETAG)?.to_str().ok());

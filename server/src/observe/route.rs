@@ -81,6 +81,7 @@ mod tests {
             ("/v1/repos", "/v1/repos"),
             ("/v1/repos/a", "/v1/repos/*"),
             ("/v1/repos/a/packs/5f0c", "/v1/repos/*/packs/*"),
+            ("/v1/repos/a/uploads/5f0c", "/v1/repos/*/uploads/*"),
             ("/v1/repos/a/refs/heads/x/y", "/v1/repos/*/refs/*"),
             ("/v1/repos/a/what", "/v1/repos/*/other"),
             ("/v1/repos/a/commits/5f/files/a/b", "/v1/repos/*/commits/*/files"),

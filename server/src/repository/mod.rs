@@ -8,6 +8,7 @@ mod index;
 mod reading;
 mod single;
 mod staged;
+mod uploads;
 mod whole;
 
 use std::{
@@ -40,7 +41,8 @@ use snap_core::{
 pub use self::bundle::{Have, Layout};
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::single::OBJECT_BYTES;
-use self::{index::Index, staged::Staged};
+pub use self::uploads::{Bounds, Coming, Resumed, Upload};
+use self::{index::Index, staged::Staged, uploads::Uploads};
 use crate::{
     body::Pieces,
     cache::Cache,
@@ -70,6 +72,7 @@ pub struct Repository {
     repo: Arc<Repo>,
     index: Index,
     staged: Staged,
+    uploads: Uploads,
     /// How bundles of commits are laid out that were asked for lately.
     bundles: Cache<CommitId, Arc<Layout>>,
     /// Packs that were taken in with all that they refer to.
@@ -124,7 +127,9 @@ impl Repository {
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let bundles = Cache::new(LAYOUTS_BYTES);
         let (name, complete) = (name.to_owned(), Mutex::default());
-        let repository = Self { name, number, repo, index, staged, bundles, complete, behind };
+        let uploads = Uploads::default();
+        let repository =
+            Self { name, number, repo, index, staged, uploads, bundles, complete, behind };
         repository.go_on();
         repository
     }
@@ -320,9 +325,7 @@ impl Repository {
             return self.known();
         }
         let sent = self.staged.receive(id, pieces)?;
-        if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(&id)) {
-            behind.send(&id, &path)?;
-        }
+        self.pass_on_pack(&id)?;
         Ok(sent)
     }
 
@@ -332,6 +335,14 @@ impl Repository {
             behind.publish()?;
         }
         Ok(Sent::Known)
+    }
+
+    /// Sends a pack that was checked upstream, where there is one.
+    fn pass_on_pack(&self, id: &PackId) -> Result<(), Problem> {
+        if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(id)) {
+            behind.send(id, &path)?;
+        }
+        Ok(())
     }
 
     /// The index that clients read: names and lengths of its files.

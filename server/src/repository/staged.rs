@@ -150,6 +150,16 @@ impl Staged {
         };
     }
 
+    /// Where it waits.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What changes it.
+    pub(super) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
     /// It waits no more.
     pub(super) fn forget(&self, id: &PackId) {
         self.checked().remove(id);
@@ -175,10 +185,19 @@ impl Staged {
             hasher.update(&piece);
             file.write(&piece)?;
         }
-        self.check(id, hasher.finalize(), &path)?;
-        self.disk.replace(&path, &self.dir.join(id.to_string()))?;
+        self.keep(id, hasher.finalize(), &path)?;
         file.keep();
         Ok(Sent::New)
+    }
+
+    /// Has a file wait that has come whole and hashes to that, if it is the pack
+    /// of that name and all in it is what it says.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when it is not; the file is then where it was.
+    pub(super) fn keep(&self, id: PackId, hash: blake3::Hash, path: &Path) -> Result<(), Problem> {
+        self.check(id, hash, path)?;
+        Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)
     }
 
     /// Keeps a part of a group until its group comes.
@@ -197,7 +216,7 @@ impl Staged {
 
     /// Removes what has waited for too long. Failures do not matter: the next
     /// one tries again.
-    fn sweep(&self) {
+    pub(super) fn sweep(&self) {
         let Ok(entries) = fs_err::read_dir(&self.dir) else { return };
         let begun: HashSet<String> = self.begun().iter().map(PackId::to_string).collect();
         let is_wanted = |name: &str| name == JOURNAL || begun.contains(name);

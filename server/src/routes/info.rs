@@ -28,6 +28,7 @@ pub(super) struct ServerJson {
     version: &'static str,
     protocol: u32,
     authentication: &'static str,
+    capabilities: Vec<&'static str>,
     limits: LimitsJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<UpstreamJson>,
@@ -60,6 +61,8 @@ pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
     let chosen = &server.settings().limits;
     let limits = LimitsJson { pack_bytes: chosen.upload_bytes, missing_ids: chosen.missing_ids };
     let authentication = if server.access().is_guarded() { "bearer" } else { "none" };
+    // Packs may come in parts.
+    let capabilities = (chosen.unfinished_uploads > 0).then_some("uploads").into_iter().collect();
     let version = env!("CARGO_PKG_VERSION");
     let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().away()));
     Json(ServerJson {
@@ -67,6 +70,7 @@ pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
         version,
         protocol: PROTOCOL,
         authentication,
+        capabilities,
         limits,
         upstream,
     })

@@ -16,6 +16,7 @@ mod refs;
 mod stats_json;
 mod status;
 mod target;
+mod uploads;
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use axum::{
     Router,
     body::Body,
     middleware,
-    routing::{get, post, put},
+    routing::{get, head, post, put},
 };
 
 use http::{HeaderMap, header};
@@ -175,6 +176,10 @@ pub fn router(server: Server) -> Router {
         .route("/refs/{*name}", get(refs::read).put(refs::write).delete(refs::delete))
         .route("/packs", get(packs::list))
         .route("/packs/{id}", get(packs::read).put(packs::write))
+        .route(
+            "/uploads/{id}",
+            head(uploads::standing).patch(uploads::resume).delete(uploads::forget),
+        )
         .route("/index", get(packs::index))
         .route("/index/{name}", get(packs::index_file).put(packs::publish))
         .route("/objects/{id}", get(objects::read).put(objects::write))

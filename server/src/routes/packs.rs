@@ -47,7 +47,7 @@ fn listed(all: Vec<Listed>) -> Vec<ListedJson> {
     all.into_iter().map(|(name, bytes)| ListedJson { name, bytes }).collect()
 }
 
-fn pack_id(text: &str) -> Result<PackId, Problem> {
+pub(super) fn pack_id(text: &str) -> Result<PackId, Problem> {
     text.parse().map_err(|_| Problem::new(Code::Invalid, "this is no name of a pack"))
 }
 

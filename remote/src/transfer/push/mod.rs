@@ -18,8 +18,9 @@
 //!
 //! Interrupted at any point, what arrived is found again by its name: packs
 //! are named by their bytes, gathering the same makes the same bytes, and a
-//! note here says that some may be there. A pack of which only parts had arrived
-//! is sent again; packs are of 64 MiB, and two at most are sent in parts at a time.
+//! note here says that some may be there. To a snap server a pack goes on where it
+//! broke off, also in a later run. Elsewhere one of which only parts had arrived is
+//! sent again; packs are of 64 MiB, and two at most are sent in parts at a time.
 //!
 //! Many small pushes leave many small packs there. Merging those is the work of
 //! whoever collects garbage, and not done here.

@@ -75,9 +75,12 @@ pub fn plan(
         plan.objects = selection.objects;
         plan.raw_bytes = selection.raw_bytes;
         let packs = send::packs(&selection)?;
-        packs.iter().filter(|pack| !pack.is_in(&arrived)).for_each(|pack| {
-            add_pack(&mut plan, remote, pack);
-        });
+        let going = || packs.iter().filter(|pack| !pack.is_in(&arrived));
+        going().for_each(|pack| add_pack(&mut plan, remote, pack));
+        if remote.mirror().may_have_sent() {
+            let may = |pack: &&Pack| remote.client().may_resume(&pack.key(), pack.bytes);
+            plan.add(Kind::Head, going().filter(may).count());
+        }
         plan.add(Kind::Put, remote.publication(selection.packs())?.objects());
     }
     add_moves(&mut plan, remote, going);

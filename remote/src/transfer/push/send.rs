@@ -12,6 +12,7 @@ use snap_core::{
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
+use super::ask::Leftovers;
 use crate::{
     service::{Progress, ServiceError, What},
     store::{OBJECTS, RemoteError, RemoteStore},
@@ -65,7 +66,11 @@ impl Sending {
         arrived: &HashMap<String, u64>,
         runtime: &Handle,
     ) -> Self {
-        let progress = Arc::<Progress>::default();
+        let progress = match Leftovers::of(remote.mirror()) {
+            Leftovers::Maybe => Progress::going_on(),
+            Leftovers::None => Progress::default(),
+        };
+        let progress = Arc::new(progress);
         let mut sending = Self { tasks: JoinSet::new(), progress, total: 0, resumed: 0 };
         remote.mirror().remember_sending();
         for pack in packs {
@@ -115,6 +120,6 @@ impl Sending {
                 self.progress.stop();
             }
         }
-        failed.map_or(Ok((packs, bytes)), Err)
+        failed.map_or(Ok((packs, bytes.saturating_sub(self.progress.spared()))), Err)
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -238,5 +241,55 @@ impl Body for Half {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.announced)
+    }
+}
+
+/// A body that fails after so many bytes, if it is longer.
+pub(super) struct Limited {
+    body: AnyBody,
+    left: u64,
+    cut: Arc<AtomicBool>,
+    is_flushed: bool,
+}
+
+impl Limited {
+    /// Sets `cut` when it fails.
+    pub(super) fn body(body: AnyBody, left: u64, cut: Arc<AtomicBool>) -> AnyBody {
+        Self { body, left, cut, is_flushed: false }.boxed()
+    }
+}
+
+impl Body for Limited {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if this.cut.load(Ordering::SeqCst) {
+            if !std::mem::replace(&mut this.is_flushed, true) {
+                // What was handed over before is flushed when this is pending.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            return Poll::Ready(Some(Err("the line was cut".into())));
+        }
+        let Some(Ok(frame)) = ready!(Pin::new(&mut this.body).poll_frame(cx)) else {
+            return Poll::Ready(None);
+        };
+        let Ok(mut data) = frame.into_data() else { return Poll::Ready(None) };
+        if data.len() as u64 <= this.left {
+            this.left -= data.len() as u64;
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        this.cut.store(true, Ordering::SeqCst);
+        data.truncate(this.left as usize);
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -39,6 +39,10 @@ pub enum Fault {
     /// Half of the request's body is forwarded; then the connection to the
     /// service is closed, and that to the client reset.
     CutRequest,
+    /// So many bytes of the request's body are forwarded as they come; then the
+    /// connection to the service is closed, and that to the client reset. A body
+    /// that is no longer passes.
+    CutAt(u64),
 }
 
 impl Fault {

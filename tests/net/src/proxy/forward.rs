@@ -4,7 +4,10 @@ use std::{
     convert::Infallible,
     future::{Future, pending, poll_fn},
     pin::{Pin, pin},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -19,7 +22,7 @@ use tokio::{net::TcpStream, sync::Notify, time};
 
 use super::{
     AnyBody, Fault, Inner, Seen,
-    body::{BodyError, Half, InFlight, Metered, Way, incoming, whole},
+    body::{BodyError, Half, InFlight, Limited, Metered, Way, incoming, whole},
 };
 
 /// The service behind the proxy, and connections to it.
@@ -150,6 +153,16 @@ impl Connection {
                     self.forward(Request::from_parts(head, Half::cut(&bytes))).await;
                 }
                 self.cut_now(End::Reset).await
+            }
+            Some(Fault::CutAt(bytes)) => {
+                let cut = Arc::new(AtomicBool::new(false));
+                let told = Arc::clone(&cut);
+                let request = request.map(|body| Limited::body(body, bytes, told));
+                let reply = self.forward(request).await;
+                match cut.load(Ordering::SeqCst) {
+                    true => self.cut_now(End::Reset).await,
+                    false => reply,
+                }
             }
             Some(
                 fault @ (Fault::LoseReply | Fault::Truncate | Fault::StallBody | Fault::FlipReply),

@@ -1,0 +1,222 @@
+//! Pushes of our own client whose connections break: what came before stays.
+
+use std::sync::Arc;
+
+use reqwest::StatusCode;
+use snap_core::base::{
+    id::{CommitId, PackId},
+    observe::Silent,
+};
+use snap_nettest::{Fault, Proxy, Rule};
+use snap_remote::{
+    service::{
+        client::{Client, Policy},
+        snap_server::{ONLY, SnapServer},
+        traffic::{Counts, Kind, Traffic},
+    },
+    store::{RemoteError, RemoteStore},
+    transfer::push,
+};
+use snap_server::settings::{Limits, Settings};
+
+use crate::{
+    place::{Place, Serving, random},
+    upstream::relay,
+};
+
+/// Long enough to be sent in a way that goes on.
+const LONG: usize = 40 << 20;
+
+/// A server behind a proxy, and a store to push there.
+struct Line {
+    here: Arc<Place>,
+    there: Place,
+    serving: Serving,
+    proxy: Proxy,
+    tip: CommitId,
+}
+
+impl Line {
+    fn new(settings: Settings, content: &[u8]) -> Self {
+        let (here, there) = (Place::new(), Place::new());
+        let tip = here.change("large", content);
+        let serving = Serving::start(&there, settings);
+        let proxy = Proxy::start(serving.origin());
+        Self { here: Arc::new(here), there, serving, proxy, tip }
+    }
+
+    /// Pushes as a run of its own.
+    async fn push(&self) -> (Result<push::Outcome, RemoteError>, Counts) {
+        let traffic = Arc::<Traffic>::default();
+        let service = SnapServer::new(&self.proxy.endpoint(), ONLY, None, Arc::clone(&traffic));
+        let pause = std::time::Duration::from_millis(1);
+        let policy = Policy { pause, longest_pause: pause, attempts: 4, ..Policy::default() };
+        let client = Client::new(Arc::new(service.unwrap()), policy, Arc::clone(&traffic));
+        let (here, tip) = (Arc::clone(&self.here), self.tip);
+        let runtime = tokio::runtime::Handle::current();
+        let pushed = tokio::task::spawn_blocking(move || {
+            let cache = here.folder.path().join("store/cache/there");
+            let mut remote = RemoteStore::new(client, "test://there".to_owned(), &cache)?;
+            let name = snap_core::repo::RefName::branch("main").unwrap();
+            let refs = vec![push::Update { name, commit: tip, moves: push::Move::Forward }];
+            let options = push::Options { refs, scratch: here.folder.path() };
+            push::run(&here.repo, &mut remote, &options, (&runtime, &Silent))?.all_moved()
+        });
+        (pushed.await.unwrap(), traffic.counts())
+    }
+
+    fn cut(&self, after: u64, times: u64) {
+        let rule = Rule::new(Fault::CutAt(after)).test(|seen| seen.method == "PATCH");
+        self.proxy.add(rule.times(times));
+    }
+
+    fn asked(&self, method: &str, path: &str) -> usize {
+        let requests = self.proxy.requests();
+        requests.iter().filter(|seen| seen.method == method && seen.path.contains(path)).count()
+    }
+
+    /// What was pushed is there, all of it.
+    async fn is_there(&self, content: &[u8]) {
+        let path = format!("commits/{}/files/large", self.tip);
+        let read = self.serving.get(&path).send().await.unwrap();
+        assert_eq!(read.status(), StatusCode::OK);
+        assert!(read.bytes().await.unwrap() == content, "it is something else");
+        let stands = self.serving.get("refs/heads/main").send().await.unwrap();
+        assert_eq!(stands.headers()["etag"], format!("\"{}\"", self.tip).as_str());
+        let staged = fs_err::read_dir(self.there.store().join("tmp/staged")).unwrap();
+        assert_eq!(staged.count(), 0, "nothing waits");
+    }
+}
+
+/// A share more than that.
+fn little_more(bytes: usize) -> u64 {
+    (bytes + bytes / 10) as u64
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_is_cut_again_and_again_sends_little_twice() {
+    let content = random(1, LONG);
+    let line = Line::new(Settings::default(), &content);
+    // More often than it would be tried if nothing came of it.
+    line.cut(5 << 20, 6);
+    let (pushed, counts) = line.push().await;
+    assert_eq!(pushed.unwrap().packs, 1);
+    line.is_there(&content).await;
+    let seen = line.proxy.counts();
+    assert_eq!(seen.faults, 6);
+    let requests = line.proxy.requests();
+    assert!(seen.sent_bytes <= little_more(LONG), "{} B: {requests:#?}", seen.sent_bytes);
+    assert!(line.asked("PATCH", "/uploads/") >= 7);
+    assert!(line.asked("HEAD", "/uploads/") >= 6);
+    assert_eq!(line.asked("PUT", "/packs/"), 0);
+    // What is told is what there was.
+    assert_eq!(counts.requests(), seen.total);
+    assert!(counts.retries >= 6);
+    let puts = line.asked("PATCH", "") + line.asked("PUT", "");
+    assert_eq!(counts.by_kind[Kind::Put as usize], puts as u64);
+    // It cannot know what still lay in buffers when a connection broke.
+    assert!(counts.bytes_sent >= seen.sent_bytes && counts.bytes_sent < 3 * LONG as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_run_goes_on_with_it() {
+    let content = random(2, LONG);
+    let line = Line::new(Settings::default(), &content);
+    line.cut(LONG as u64 / 2, 1);
+    let gone = Rule::new(Fault::Reset).test(|seen| seen.path.contains("/uploads/"));
+    line.proxy.add(gone.skip(1));
+    line.push().await.0.unwrap_err();
+    line.proxy.clear_rules();
+    line.proxy.take_counts();
+    let (pushed, counts) = line.push().await;
+    let outcome = pushed.unwrap();
+    line.is_there(&content).await;
+    let seen = line.proxy.counts();
+    assert!(seen.sent_bytes <= little_more(LONG / 2), "{} B", seen.sent_bytes);
+    assert!(outcome.sent_bytes <= little_more(LONG / 2), "{} B", outcome.sent_bytes);
+    assert!(counts.bytes_sent <= little_more(LONG / 2), "{} B", counts.bytes_sent);
+    assert_eq!((line.asked("HEAD", "/uploads/"), line.asked("PATCH", "/uploads/")), (1, 1));
+}
+
+/// The part of a pack that lies there.
+fn part(there: &Place) -> std::path::PathBuf {
+    let mut all = fs_err::read_dir(there.store().join("tmp/staged")).unwrap();
+    all.next().unwrap().unwrap().path()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_left_there_does_no_harm() {
+    let content = random(3, 8 << 20);
+    let line = Line::new(Settings::default(), &content);
+    line.cut(4 << 20, 1);
+    let gone = Rule::new(Fault::Reset).test(|seen| seen.path.contains("/uploads/"));
+    line.proxy.add(gone.skip(1));
+    line.push().await.0.unwrap_err();
+    line.proxy.clear_rules();
+    // Other bytes, as many; then of another length.
+    let path = part(&line.there);
+    let bytes = vec![7; fs_err::metadata(&path).unwrap().len() as usize];
+    fs_err::write(&path, bytes).unwrap();
+    line.proxy.take_counts();
+    let (pushed, _) = line.push().await;
+    pushed.unwrap();
+    line.is_there(&content).await;
+    assert_eq!(line.asked("PATCH", "/uploads/"), 2);
+
+    let line = Line::new(Settings::default(), &content);
+    let id: PackId = line.here.repo.store().packs()[0];
+    let patch = line.serving.client.patch(format!("{}/uploads/{id}", line.serving.base));
+    let patch = patch.header("upload-offset", "0").header("upload-length", "1000").body("x");
+    assert_eq!(patch.send().await.unwrap().status(), 204);
+    line.push().await.0.unwrap();
+    line.is_there(&content).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_knows_no_such_thing_gets_whole_packs() {
+    let content = random(4, 8 << 20);
+    let limits = Limits { unfinished_uploads: 0, ..Limits::default() };
+    let line = Line::new(Settings { limits, ..Settings::default() }, &content);
+    line.push().await.0.unwrap();
+    line.is_there(&content).await;
+    // It is found out with the first one, and not tried again.
+    let asked = |line: &Line| {
+        let whole = line.asked("PUT", "/packs/");
+        (whole, line.asked("PATCH", ""), line.asked("HEAD", ""))
+    };
+    assert_eq!(asked(&line), (1, 1, 0));
+    assert!(line.proxy.requests().iter().any(|seen| seen.path == "/v1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_push_asks_for_nothing_more() {
+    let content = random(5, 3 << 20);
+    let line = Line::new(Settings::default(), &content);
+    line.push().await.0.unwrap();
+    line.is_there(&content).await;
+    assert_eq!((line.asked("PUT", "/packs/"), line.asked("", "/uploads/")), (1, 0));
+    assert!(line.proxy.requests().iter().all(|seen| seen.path != "/v1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_passes_it_on_in_the_same_way() {
+    let content = random(6, 8 << 20);
+    let line = Line::new(Settings::default(), &content);
+    let cache = tempfile::tempdir().unwrap();
+    // Between the relay and the server the line is cut, too.
+    line.cut(5 << 20, 1);
+    let before = Arc::new(relay(&line.proxy.endpoint(), cache.path()));
+    let id = line.here.repo.store().packs()[0];
+    let bytes = line.here.pack_bytes(&id);
+    let patch = |from: usize, to: usize| {
+        let patch = before.client.patch(format!("{}/uploads/{id}", before.base));
+        let patch = patch.header("upload-offset", from).header("upload-length", bytes.len());
+        patch.body(bytes[from..to].to_vec()).send()
+    };
+    assert_eq!(patch(0, 1 << 20).await.unwrap().status(), 204);
+    assert_eq!(line.asked("PATCH", ""), 0, "a part stays where it is");
+    assert_eq!(patch(1 << 20, bytes.len()).await.unwrap().status(), 201);
+    assert!(line.asked("PATCH", "/uploads/") >= 2);
+    let head = line.serving.client.head(format!("{}/uploads/{id}", line.serving.base));
+    assert_eq!(head.send().await.unwrap().status(), 200, "it is whole upstream");
+}

@@ -1,0 +1,328 @@
+//! Packs that come in several requests.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use reqwest::{Body, RequestBuilder, Response};
+use snap_core::base::id::PackId;
+use snap_server::settings::{Limits, Quota, Settings};
+
+use crate::place::{Place, Serving, random, refused};
+
+/// A pack to send.
+struct Pack {
+    id: PackId,
+    bytes: Vec<u8>,
+}
+
+/// A pack of so many random bytes.
+fn pack(seed: u8, bytes: usize) -> (Place, Pack) {
+    let place = Place::new();
+    place.change("a", random(seed, bytes));
+    let id = place.repo.store().packs()[0];
+    let bytes = place.pack_bytes(&id);
+    (place, Pack { id, bytes })
+}
+
+impl Pack {
+    fn url(&self, serving: &Serving) -> String {
+        format!("{}/uploads/{}", serving.base, self.id)
+    }
+
+    fn patch(&self, serving: &Serving, offset: usize, length: usize) -> RequestBuilder {
+        let patch = serving.client.patch(self.url(serving));
+        patch.header("upload-offset", offset).header("upload-length", length)
+    }
+
+    /// Sends what lies between.
+    fn part(&self, serving: &Serving, from: usize, to: usize) -> RequestBuilder {
+        self.patch(serving, from, self.bytes.len()).body(self.bytes[from..to].to_vec())
+    }
+
+    /// Sends what lies between, and then nothing for ever.
+    fn stuck(&self, serving: &Serving, from: usize, to: usize) -> RequestBuilder {
+        let some = self.bytes[from..to].to_vec();
+        let never = stream::once(async { std::io::Result::Ok(some) }).chain(stream::pending());
+        self.patch(serving, from, self.bytes.len()).body(Body::wrap_stream(never))
+    }
+
+    async fn head(&self, serving: &Serving) -> Response {
+        serving.client.head(self.url(serving)).send().await.unwrap()
+    }
+
+    async fn waits_at(&self, serving: &Serving, offset: usize) {
+        told(&self.head(serving).await, 204, offset, self.bytes.len());
+    }
+
+    /// Until so much of it is there.
+    async fn comes_to(&self, serving: &Serving, offset: usize) {
+        for _ in 0..500 {
+            let there = self.head(serving).await;
+            let there = there.headers().get("upload-offset");
+            if there.is_some_and(|at| at.to_str().unwrap() == offset.to_string()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{offset} bytes never came");
+    }
+}
+
+/// What an answer says.
+fn told(answer: &Response, status: u16, offset: usize, length: usize) {
+    let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(answer.status().as_u16(), status);
+    assert_eq!(header("upload-offset"), offset.to_string());
+    assert_eq!(header("upload-length"), length.to_string());
+    assert_eq!(header("upload-complete"), if status == 204 { "?0" } else { "?1" });
+    assert_eq!(header("cache-control"), "no-store");
+}
+
+fn staged(place: &Place) -> Vec<String> {
+    let entries = fs_err::read_dir(place.store().join("tmp/staged")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+async fn listed(serving: &Serving) -> usize {
+    let all = crate::place::json(serving.get("packs"), reqwest::StatusCode::OK).await;
+    all["packs"].as_array().unwrap().len()
+}
+
+fn limited(limits: Limits) -> Settings {
+    Settings { limits, ..Settings::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_comes_in_parts_and_is_seen_when_it_is_whole() {
+    let ((here, pack), there) = (pack(1, 300_000), Place::new());
+    let (serving, all) = (Serving::of(&there), pack.bytes.len());
+    assert_eq!(pack.head(&serving).await.status(), 404);
+    told(&pack.part(&serving, 0, 100_000).send().await.unwrap(), 204, 100_000, all);
+    pack.waits_at(&serving, 100_000).await;
+    assert_eq!(listed(&serving).await, 0);
+    refused(serving.get(&format!("packs/{}", pack.id)), 404, "not-found").await;
+    told(&pack.part(&serving, 100_000, all - 1).send().await.unwrap(), 204, all - 1, all);
+    told(&pack.part(&serving, all - 1, all).send().await.unwrap(), 201, all, all);
+    told(&pack.head(&serving).await, 200, all, all);
+    assert_eq!(listed(&serving).await, 1);
+    told(&pack.part(&serving, 0, all).send().await.unwrap(), 200, all, all);
+    let (name, bytes) = here.outlines(&[pack.id]);
+    let counts = serving.put(&format!("index/{name}"), bytes).send().await.unwrap();
+    assert_eq!(counts.status(), 201);
+    told(&pack.head(&serving).await, 200, all, all);
+    assert!(staged(&there).is_empty());
+    assert_eq!(serving.get(&format!("packs/{}", pack.id)).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_does_not_go_on_where_it_ends_is_told_where_that_is() {
+    let ((_here, pack), there) = (pack(2, 300_000), Place::new());
+    let (serving, all) = (Serving::of(&there), pack.bytes.len());
+    let offset = |answer: &Response| answer.headers()["upload-offset"].to_str().unwrap().to_owned();
+    let beyond = pack.part(&serving, 7, 9).send().await.unwrap();
+    assert_eq!((beyond.status().as_u16(), offset(&beyond).as_str()), (409, "0"));
+    pack.part(&serving, 0, 1000).send().await.unwrap();
+    for from in [0, 999, 1001, all] {
+        let answer = pack.part(&serving, from, all).send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), offset(&answer).as_str()), (409, "1000"), "{from}");
+        refused(pack.part(&serving, from, all), 409, "offset").await;
+    }
+    pack.waits_at(&serving, 1000).await;
+    told(&pack.part(&serving, 1000, all).send().await.unwrap(), 201, all, all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_lies_is_refused() {
+    let ((_here, pack), there) = (pack(3, 300_000), Place::new());
+    let (serving, all) = (Serving::of(&there), pack.bytes.len());
+    let url = pack.url(&serving);
+    refused(serving.client.patch(&url).body("x"), 400, "invalid").await;
+    for (offset, length) in [("-1", "9"), ("0", "9x"), ("0", ""), ("10", "9"), ("0", "1e3")] {
+        let patch = serving.client.patch(&url).header("upload-offset", offset);
+        refused(patch.header("upload-length", length).body("x"), 400, "invalid").await;
+    }
+    let twice = pack.patch(&serving, 0, all).header("upload-offset", "1").body("x");
+    refused(twice, 400, "invalid").await;
+    refused(serving.client.patch(format!("{url}x")), 400, "invalid").await;
+    // Its length is what it was said to be.
+    pack.part(&serving, 0, 1000).send().await.unwrap();
+    for length in [all - 1, all + 1] {
+        let patch = pack.patch(&serving, 1000, length).body(pack.bytes[1000..1010].to_vec());
+        refused(patch, 409, "offset").await;
+    }
+    // More than is left: said so, nothing of it is taken; else nothing stays.
+    let long = [&pack.bytes[1000..], b"x"].concat();
+    refused(pack.patch(&serving, 1000, all).body(long.clone()), 413, "too-large").await;
+    pack.waits_at(&serving, 1000).await;
+    let pieces: Vec<_> = long.chunks(50_000).map(|piece| Ok(piece.to_vec())).collect();
+    let unsaid = Body::wrap_stream(stream::iter::<Vec<std::io::Result<_>>>(pieces));
+    refused(pack.patch(&serving, 1000, all).body(unsaid), 413, "too-large").await;
+    assert_eq!(pack.head(&serving).await.status(), 404);
+    assert!(staged(&there).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_the_pack_leaves_nothing() {
+    let ((_here, pack), there) = (pack(4, 300_000), Place::new());
+    let (serving, all) = (Serving::of(&there), pack.bytes.len());
+    // The parts that came first are as good as those that come last.
+    for (at, parts) in [(5, 1), (5, 2), (all - 1, 2), (all / 2, 1)] {
+        let mut bytes = pack.bytes.clone();
+        bytes[at] ^= 1;
+        // Under the name of what it is its insides are found out.
+        let named = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
+        for id in [pack.id, named] {
+            let wrong = Pack { id, bytes: bytes.clone() };
+            let middle = if parts == 2 { 1000 } else { 0 };
+            if parts == 2 {
+                told(&wrong.part(&serving, 0, middle).send().await.unwrap(), 204, middle, all);
+            }
+            refused(wrong.part(&serving, middle, all), 422, "rejected").await;
+            assert_eq!(wrong.head(&serving).await.status(), 404);
+        }
+    }
+    assert!(staged(&there).is_empty());
+    told(&pack.part(&serving, 0, all).send().await.unwrap(), 201, all, all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forgotten_begins_anew() {
+    let ((_here, pack), there) = (pack(5, 100_000), Place::new());
+    let serving = Serving::of(&there);
+    let delete = || serving.client.delete(pack.url(&serving));
+    refused(delete(), 404, "not-found").await;
+    pack.part(&serving, 0, 1000).send().await.unwrap();
+    assert_eq!(delete().send().await.unwrap().status(), 204);
+    assert_eq!(pack.head(&serving).await.status(), 404);
+    assert!(staged(&there).is_empty());
+    // Once it is whole there is no upload to forget.
+    pack.part(&serving, 0, pack.bytes.len()).send().await.unwrap();
+    refused(delete(), 404, "not-found").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_writes_at_a_time_and_the_next_takes_over_from_one_that_stands_still() {
+    let ((_here, pack), there) = (pack(6, 300_000), Place::new());
+    let (serving, all) = (Serving::of(&there), pack.bytes.len());
+    let stuck = tokio::spawn(pack.stuck(&serving, 0, 1000).send());
+    pack.comes_to(&serving, 1000).await;
+    let second = pack.part(&serving, 1000, all).send().await.unwrap();
+    assert_eq!(
+        (second.status().as_u16(), &second.headers()["retry-after"]),
+        (423, &"2".parse().unwrap())
+    );
+    refused(pack.part(&serving, 1000, all), 423, "locked").await;
+    refused(serving.client.delete(pack.url(&serving)), 423, "locked").await;
+    refused(pack.part(&serving, 0, all), 423, "locked").await;
+    tokio::time::sleep(Duration::from_millis(5200)).await;
+    refused(pack.part(&serving, 0, all), 409, "offset").await;
+    told(&pack.part(&serving, 1000, 2000).send().await.unwrap(), 204, 2000, all);
+    stuck.abort();
+    told(&pack.part(&serving, 2000, all).send().await.unwrap(), 201, all, all);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_before_a_connection_broke_stays() {
+    let ((_here, pack), there) = (pack(7, 300_000), Place::new());
+    let (serving, all) = (Serving::of(&there), pack.bytes.len());
+    let broken = tokio::spawn(pack.stuck(&serving, 0, 70_000).send());
+    pack.comes_to(&serving, 70_000).await;
+    broken.abort();
+    for _ in 0..500 {
+        let answer = pack.part(&serving, 70_000, all).send().await.unwrap();
+        if answer.status() != 423 {
+            told(&answer, 201, all, all);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("a request that is gone keeps others from it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_server_of_the_store_goes_on_with_it() {
+    let ((_here, pack), there) = (pack(8, 300_000), Place::new());
+    let (first, all) = (Serving::of(&there), pack.bytes.len());
+    pack.part(&first, 0, 1000).send().await.unwrap();
+    drop(first);
+    let (second, third) = (Serving::of(&there), Serving::of(&there));
+    pack.waits_at(&second, 1000).await;
+    let stuck = tokio::spawn(pack.stuck(&second, 1000, 2000).send());
+    pack.comes_to(&third, 2000).await;
+    refused(pack.part(&third, 2000, all), 423, "locked").await;
+    stuck.abort();
+    let mut answer = pack.part(&third, 2000, all).send().await.unwrap();
+    for _ in 0..500 {
+        if answer.status() == 201 {
+            return told(&answer, 201, all, all);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        answer = pack.part(&third, 2000, all).send().await.unwrap();
+    }
+    panic!("it is still {}", answer.status());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_are_bounded_and_the_oldest_go_first() {
+    let (there, packs) = (Place::new(), [11, 12, 13].map(|seed| pack(seed, 50_000).1));
+    let limits = Limits { unfinished_uploads: 2, ..Limits::default() };
+    let serving = Serving::start(&there, limited(limits));
+    for pack in &packs[..2] {
+        pack.part(&serving, 0, 1000).send().await.unwrap();
+    }
+    refused(packs[2].part(&serving, 0, 1000), 429, "slow-down").await;
+    aged(&there, &packs[1], Duration::from_secs(90));
+    told(&packs[2].part(&serving, 0, 1000).send().await.unwrap(), 204, 1000, packs[2].bytes.len());
+    assert_eq!(packs[1].head(&serving).await.status(), 404, "the oldest is gone");
+    packs[0].waits_at(&serving, 1000).await;
+    // Bytes count as if all had come.
+    let other = Place::new();
+    let bytes = packs[0].bytes.len() as u64 + 10;
+    let limits = Limits { unfinished_bytes: bytes, ..Limits::default() };
+    let serving = Serving::start(&other, limited(limits));
+    packs[0].part(&serving, 0, 10).send().await.unwrap();
+    refused(packs[1].part(&serving, 0, 10), 429, "slow-down").await;
+    let all = packs[0].bytes.len();
+    told(&packs[0].part(&serving, 10, all).send().await.unwrap(), 201, all, all);
+    told(&packs[1].part(&serving, 0, 10).send().await.unwrap(), 204, 10, packs[1].bytes.len());
+    refused(packs[2].patch(&serving, 0, bytes as usize + 1).body("x"), 413, "too-large").await;
+}
+
+fn aged(place: &Place, pack: &Pack, age: Duration) {
+    let name = format!("{}.{}", pack.id, pack.bytes.len());
+    let file =
+        fs_err::File::options().write(true).open(place.store().join("tmp/staged").join(name));
+    file.unwrap().file().set_modified(std::time::SystemTime::now() - age).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_goes_on_with_for_a_day_is_swept() {
+    let (there, packs) = (Place::new(), [21, 22].map(|seed| pack(seed, 50_000).1));
+    let serving = Serving::of(&there);
+    packs[0].part(&serving, 0, 1000).send().await.unwrap();
+    aged(&there, &packs[0], Duration::from_secs(23 * 3600));
+    packs[1].part(&serving, 0, 1000).send().await.unwrap();
+    packs[0].waits_at(&serving, 1000).await;
+    aged(&there, &packs[0], Duration::from_secs(25 * 3600));
+    packs[1].part(&serving, 1000, 2000).send().await.unwrap();
+    assert_eq!(packs[0].head(&serving).await.status(), 404);
+    assert_eq!(staged(&there).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_that_is_too_long_is_refused_before_it_comes() {
+    let ((_here, pack), there) = (pack(9, 100_000), Place::new());
+    let limits = Limits { upload_bytes: 1000, ..Limits::default() };
+    let serving = Serving::start(&there, limited(limits));
+    refused(pack.part(&serving, 0, 10), 413, "too-large").await;
+    let quota = Quota { default_bytes: Some(pack.bytes.len() as u64 - 1), ..Quota::default() };
+    let serving = Serving::start(&there, Settings { quota, ..Settings::default() });
+    refused(pack.part(&serving, 0, 10), 507, "full").await;
+    assert!(staged(&there).is_empty());
+    let limits = Limits { unfinished_uploads: 0, ..Limits::default() };
+    let serving = Serving::start(&there, limited(limits));
+    refused(pack.part(&serving, 0, 10), 429, "slow-down").await;
+    let told = serving.client.get(format!("{}/v1", serving.origin()));
+    let told = crate::place::json(told, reqwest::StatusCode::OK).await;
+    assert_eq!(told["capabilities"], serde_json::json!([]));
+}
