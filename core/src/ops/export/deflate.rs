@@ -75,7 +75,7 @@ fn deflate(raw: &[u8], level: i32) -> Option<Vec<u8>> {
 
 /// One piece of a stream that [`END`] ends.
 pub(super) fn piece(raw: &[u8], level: i32) -> Vec<u8> {
-    let packed = shrinks(raw, level).then(|| {
+    let compress = || {
         with_compressor(level, |compressor| {
             let mut packed = Vec::with_capacity(raw.len());
             let status = compressor.compress_vec(raw, &mut packed, FlushCompress::Sync);
@@ -85,8 +85,9 @@ pub(super) fn piece(raw: &[u8], level: i32) -> Vec<u8> {
                 && packed.len() < packed.capacity().min(raw.len());
             is_whole.then_some(packed)
         })
-    });
-    packed.flatten().unwrap_or_else(|| stored(raw))
+    };
+    let packed = if shrinks(raw, level) { compress() } else { None };
+    packed.unwrap_or_else(|| stored(raw))
 }
 
 /// The bytes as stored blocks of deflate, none of them the last one.
@@ -102,7 +103,10 @@ fn stored(raw: &[u8]) -> Vec<u8> {
     blocks
 }
 
-fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> T) -> T {
+/// Does `work` with a compressor that may have been of use before. One whose
+/// output was not all taken is of no further use: zlib-rs 0.6.8 forgets that its
+/// buffer is not read from the start when it is reset, and has no room left then.
+fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> Option<T>) -> Option<T> {
     COMPRESSOR.with_borrow_mut(|slot| {
         let compressor = match slot {
             Some((have, compressor)) if *have == level => {
@@ -114,7 +118,11 @@ fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> T) -> T {
                 &mut slot.insert((level, Compress::new(wanted, false))).1
             }
         };
-        work(compressor)
+        let done = work(compressor);
+        if done.is_none() {
+            *slot = None;
+        }
+        done
     })
 }
 
