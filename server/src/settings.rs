@@ -234,17 +234,24 @@ pub enum SettingsError {
         /// What and where.
         why: String,
     },
-    /// A value cannot be, whatever file or variable says it.
-    #[error("`{key}` {why}")]
+    /// A value cannot be.
+    #[error("{place}`{key}` {why}")]
     Value {
+        /// The file, if there is one; a variable may have said it, too.
+        place: String,
         /// Of which key.
         key: &'static str,
         /// Why not.
         why: &'static str,
     },
     /// What is said of the issuer of tokens cannot be.
-    #[error(transparent)]
-    Oidc(#[from] OidcError),
+    #[error("{place}{wrong}")]
+    Oidc {
+        /// The file, if there is one; a variable may have said it, too.
+        place: String,
+        /// Which key, and why.
+        wrong: OidcError,
+    },
     /// There is no setting of that name.
     #[error("`{name}` is no setting of the server")]
     Variable {
@@ -288,12 +295,13 @@ impl Settings {
                 SettingsError::Variables { why: error.to_string().trim_end().to_owned() }
             })?;
         }
-        read.check()?;
+        let place = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
+        read.check(place)?;
         Ok(read)
     }
 
     /// Checks what the form alone does not say.
-    fn check(&self) -> Result<(), SettingsError> {
+    fn check(&self, place: String) -> Result<(), SettingsError> {
         let limits = &self.limits;
         for (key, value) in [
             ("limits.connections", limits.connections as u64),
@@ -301,10 +309,11 @@ impl Settings {
             ("limits.stall_secs", limits.stall_secs),
         ] {
             if value == 0 {
-                return Err(SettingsError::Value { key, why: "must be at least 1" });
+                return Err(SettingsError::Value { place, key, why: "must be at least 1" });
             }
         }
-        Ok(self.oidc.as_ref().map_or(Ok(()), Oidc::check)?)
+        let checked = self.oidc.as_ref().map_or(Ok(()), Oidc::check);
+        checked.map_err(|wrong| SettingsError::Oidc { place, wrong })
     }
 }
 
@@ -351,7 +360,7 @@ mod tests {
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
-            assert!(error.contains("serve.toml") || named.contains("`oidc."), "{error}");
+            assert!(error.contains("serve.toml"), "{error}");
         }
     }
 
