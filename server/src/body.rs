@@ -39,6 +39,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// ends: one byte now and then is no body.
 const LEAST_BYTES: u64 = 16 << 10;
 
+/// For so long, and up to so many bytes, a body is read of which nobody wants
+/// more, so that whoever sends it comes to read why.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_BYTES: u64 = 32 << 20;
+
 /// Threads for all that does not run on the connections' own.
 pub const THREADS: usize = 512;
 
@@ -124,6 +129,14 @@ impl Coming {
         }
     }
 
+    /// Reads on for a while.
+    async fn linger(mut self) {
+        self.left = LINGER_BYTES;
+        self.go_on();
+        let read = async { while let Some(Ok(_)) = self.next().await {} };
+        let _ = tokio::time::timeout(LINGER, read).await;
+    }
+
     /// What was waited for has come, or nobody took it meanwhile.
     fn go_on(&mut self) {
         (self.until, self.awaited) = (Instant::now() + self.stall, LEAST_BYTES);
@@ -147,6 +160,7 @@ pub async fn receive<T: Send + 'static>(
         let mut coming = Coming::new(body, accept);
         while let Some(piece) = coming.next().await {
             let is_last = piece.is_err();
+            let is_too_long = is_too_long(&piece);
             let sent = match to.try_send(piece) {
                 Ok(()) => Ok(()),
                 Err(TrySendError::Closed(_)) => Err(()),
@@ -158,13 +172,27 @@ pub async fn receive<T: Send + 'static>(
                 }
             };
             // Whoever works on it may have seen enough.
-            if sent.is_err() || is_last {
+            if sent.is_err() || is_too_long {
+                coming.linger().await;
+                break;
+            }
+            if is_last {
                 break;
             }
         }
     };
     let ((), done) = tokio::join!(feed, working);
     done
+}
+
+fn is_too_long(piece: &Result<Bytes, Problem>) -> bool {
+    piece.as_ref().is_err_and(|problem| problem.code == Code::TooLarge)
+}
+
+/// Reads a body for a while that is refused.
+pub async fn linger(body: Body) {
+    let accept = Accept { most_bytes: LINGER_BYTES, stall: LINGER };
+    Coming::new(body, accept).linger().await;
 }
 
 /// Reads a short body whole. No thread waits for it.
@@ -174,6 +202,10 @@ pub async fn receive<T: Send + 'static>(
 pub async fn whole(body: Body, accept: Accept) -> Result<Bytes, Problem> {
     let (mut coming, mut all) = (Coming::new(body, accept), BytesMut::new());
     while let Some(piece) = coming.next().await {
+        if is_too_long(&piece) {
+            coming.linger().await;
+            return piece;
+        }
         all.extend_from_slice(&piece?);
     }
     Ok(all.freeze())

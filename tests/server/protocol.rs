@@ -73,6 +73,8 @@ async fn a_ref_moves_from_where_it_stands_and_from_nowhere_else() {
     refused(to(first).header("if-match", "\"what\""), 412, "conflict").await;
     let moved = to(first).header("if-match", tag(second)).send().await.unwrap();
     assert_eq!(moved.status(), StatusCode::OK);
+    let blind = serving.client.delete(format!("{}/refs/heads/none", serving.base));
+    refused(blind.header("if-none-match", "*"), 428, "no-condition").await;
     let gone = || serving.client.delete(format!("{}/refs/heads/main", serving.base));
     refused(gone().header("if-match", tag(second)), 412, "conflict").await;
     assert_eq!(gone().header("if-match", tag(first)).send().await.unwrap().status(), 204);

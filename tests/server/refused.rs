@@ -87,6 +87,8 @@ async fn paths_that_lead_nowhere_are_told_so() {
     let origin = serving.base.trim_end_matches("/v1/repos/default").to_owned();
     let get = |path: &str| serving.client.get(format!("{origin}/{path}"));
     refused(get("v2"), 404, "no-route").await;
+    refused(get("v1/repos/default/refs/heads/%ff"), 400, "invalid").await;
+    refused(get("v1/repos/%ff/packs"), 400, "invalid").await;
     refused(get("v1/repos/other/refs"), 404, "no-repository").await;
     refused(get("v1/repos/..%2F..%2Fetc/refs"), 404, "no-repository").await;
     refused(get("v1/repos/default/index/..%2F..%2FHEAD"), 404, "not-found").await;

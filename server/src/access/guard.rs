@@ -22,6 +22,7 @@ use super::{
     who::{Asker, Right, Who},
 };
 use crate::{
+    body::linger,
     hub::no_repository,
     problem::{Code, Problem},
 };
@@ -70,7 +71,10 @@ pub async fn guard(
         }),
     };
     match paced {
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            linger(request.into_body()).await;
+            problem.into_response()
+        }
         Ok(upload) => {
             request.extensions_mut().insert(who);
             if let Some(upload) = &upload {

@@ -6,7 +6,7 @@ use std::{io, ops::Range};
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -22,6 +22,7 @@ use super::{
     conditional::{about, etag, is_known, not_modified, range_holds},
     disposition::{Manner, disposition},
     ids::Ids,
+    path::Path,
     range::Wanted,
     target::Target,
 };

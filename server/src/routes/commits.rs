@@ -200,7 +200,7 @@ async fn archive(
         Ok((Arc::clone(repository), revision, what, name))
     });
     let (repository, revision, what, name) = found.await?;
-    let Revision { id, is_id, commit } = revision;
+    let Revision { id, commit, .. } = revision;
     let (ending, kind) = named(format);
     // The commit has the time of entries without one, and the root's metadata.
     let part = match &what {
@@ -212,12 +212,13 @@ async fn archive(
     };
     let version = env!("CARGO_PKG_VERSION");
     let tag = etag(format_args!("{id}.{part}.{ending}.{version}"))?;
+    // The same commit makes other bytes of it in another version.
     if is_known(&headers, &tag) {
-        return Ok(not_modified(id, is_id, &tag));
+        return Ok(not_modified(id, false, &tag));
     }
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
-    about(headers, id, is_id, &tag);
+    about(headers, id, false, &tag);
     let file = [&name, b".".as_slice(), ending.as_bytes()].concat();
     headers.insert(header::CONTENT_DISPOSITION, disposition(Manner::Attachment, &file));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,7 @@ use snap_core::{
 use super::{
     Server,
     json::{ChangeJson, CommitJson, EntryJson, exact, text},
+    path::Path,
     target::Asked,
 };
 use crate::{

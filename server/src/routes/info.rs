@@ -3,7 +3,7 @@
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Path, Request, State},
+    extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::base::limits;
 
-use super::{PROTOCOL, Server};
+use super::{PROTOCOL, Server, path::Path};
 use crate::{
     access::{
         need::{Need, need},

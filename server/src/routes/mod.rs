@@ -11,6 +11,7 @@ mod info;
 mod json;
 mod objects;
 mod packs;
+mod path;
 mod range;
 mod refs;
 mod stats_json;
@@ -32,7 +33,7 @@ use http::{HeaderMap, header};
 use self::files::Files;
 use crate::{
     access::{Access, guard::guard},
-    body::{Accept, Pieces, blocking, receive},
+    body::{Accept, Pieces, blocking, linger, receive},
     hub::Hub,
     observe::{Observe, metrics::Metrics, observe},
     problem::{Code, Problem},
@@ -130,16 +131,23 @@ impl Server {
     ) -> Result<T, Problem> {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
         let length: Option<u64> = length.and_then(|text| text.parse().ok());
-        if length.is_some_and(|length| length > most_bytes) {
-            return Err(Problem::new(Code::TooLarge, format!("at most {most_bytes} bytes")));
-        }
         let server = self.clone();
         let room = blocking(move || {
+            if length.is_some_and(|length| length > most_bytes) {
+                let why = format!("at most {most_bytes} bytes");
+                return Err(Problem::new(Code::TooLarge, why));
+            }
             let repository = server.hub().get(&name)?;
             let room = server.quotas().room(&repository, length, most_bytes)?;
             Ok((repository, room))
         });
-        let (repository, room) = room.await?;
+        let (repository, room) = match room.await {
+            Ok(room) => room,
+            Err(problem) => {
+                linger(body).await;
+                return Err(problem);
+            }
+        };
         let within = room.as_ref().map_or(most_bytes, |room| room.bytes.min(most_bytes));
         let taken = receive(body, self.accept(within), move |pieces| work(&repository, pieces));
         taken.await.map_err(|problem| match &room {

@@ -5,7 +5,7 @@ use std::io::Write;
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use super::{
     conditional::{etag, is_known, range_holds},
     ids::Ids,
     packs::status,
+    path::Path,
     range::Wanted,
 };
 use crate::{
@@ -61,13 +62,13 @@ pub(super) async fn read(
         _ => etag(id)?,
     };
     let length = bytes.len() as u64;
-    let wanted = match range_holds(&headers, &tag) {
+    let is_known = is_known(&headers, &tag);
+    let wanted = match !is_known && range_holds(&headers, &tag) {
         true => Wanted::of(&headers, length)?,
         false => Wanted::All,
     };
     let range = wanted.range(length);
     let part = bytes.slice(range.start as usize..range.end as usize);
-    let is_known = is_known(&headers, &tag);
     let mut response = if is_known { ().into_response() } else { part.into_response() };
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;

@@ -10,14 +10,14 @@ use std::{
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, Method, StatusCode, header};
 use serde::Serialize;
 use snap_core::base::{id::PackId, limits};
 
-use super::{Server, conditional::FOREVER, range::Wanted};
+use super::{Server, conditional::FOREVER, path::Path, range::Wanted};
 use crate::{
     body,
     problem::{Code, Problem},

@@ -4,7 +4,7 @@
 use axum::{
     Extension, Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -14,7 +14,7 @@ use snap_core::{
     repo::ref_name::{RefKind, RefName},
 };
 
-use super::Server;
+use super::{Server, path::Path};
 use crate::{
     access::who::Who,
     body::whole,
@@ -130,6 +130,9 @@ pub(super) async fn delete(
 ) -> Result<StatusCode, Problem> {
     let name = named(&name)?;
     let expected = expected(&headers)?;
+    if expected == Expected::Absent {
+        return Err(Problem::new(Code::NoCondition, "If-Match says where it stands"));
+    }
     let deleted =
         server.with(repo, move |repository| repository.swap(&name, expected, None, who.logged()));
     deleted.await?;

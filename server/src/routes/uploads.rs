@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::{
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use super::{
     Server,
     packs::{pack_id, status},
+    path::Path,
 };
 use crate::{
     body::{blocking, receive},
