@@ -160,6 +160,14 @@ mod tests {
     }
 
     #[test]
+    fn contents_that_do_not_shrink_may_come_one_after_the_other() {
+        for len in [1_000, 10_000, 100_000].repeat(30) {
+            let packed = Packed::new(noise(len), 6);
+            assert!(packed.method == Method::Stored && packed.bytes.len() == len);
+        }
+    }
+
+    #[test]
     fn pieces_of_any_kind_make_one_stream() {
         let raws = [
             b"words and words ".repeat(60_000),
