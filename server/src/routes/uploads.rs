@@ -120,7 +120,7 @@ fn check(coming: &Coming, headers: &HeaderMap, most: u64) -> Result<u64, Problem
     if coming.length > most {
         return Err(Problem::new(Code::TooLarge, format!("at most {most}")));
     }
-    let beyond = || Problem::new(Code::Invalid, "it would begin beyond its end");
+    let beyond = || Problem::new(Code::Range, "it would begin beyond its end");
     let left = coming.length.checked_sub(coming.offset).ok_or_else(beyond)?;
     let said = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
     let said: Option<u64> = said.and_then(|text| text.parse().ok());
