@@ -137,10 +137,11 @@ async fn an_upload_that_lies_is_refused() {
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     let url = pack.url(&serving);
     refused(serving.client.patch(&url).body("x"), 400, "invalid").await;
-    for (offset, length) in [("-1", "9"), ("0", "9x"), ("0", ""), ("10", "9"), ("0", "1e3")] {
+    for (offset, length) in [("-1", "9"), ("0", "9x"), ("0", ""), ("0", "1e3")] {
         let patch = serving.client.patch(&url).header("upload-offset", offset);
         refused(patch.header("upload-length", length).body("x"), 400, "invalid").await;
     }
+    refused(pack.patch(&serving, all + 1, all).body("x"), 416, "range").await;
     let twice = pack.patch(&serving, 0, all).header("upload-offset", "1").body("x");
     refused(twice, 400, "invalid").await;
     refused(serving.client.patch(format!("{url}x")), 400, "invalid").await;
