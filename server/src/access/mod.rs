@@ -121,10 +121,8 @@ impl Access {
     /// more often that happened at this address; others do not.
     ///
     /// # Errors
-    /// [`Code::Unauthorized`](crate::problem::Code::Unauthorized), or
-    /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when there were too many
-    /// wrong ones, or [`Code::Unavailable`](crate::problem::Code::Unavailable) when
-    /// the issuer of this one cannot be asked.
+    /// [`Code::Unauthorized`], or [`Code::SlowDown`] when there were too many wrong
+    /// ones, or [`Code::Unavailable`] when the issuer of this one cannot be asked.
     pub async fn identify(&self, secret: &str, address: IpAddr) -> Result<Who, Problem> {
         let (tokens, is_guarded) = self.current();
         if !is_guarded {

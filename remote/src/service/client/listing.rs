@@ -21,7 +21,7 @@ impl Client {
     }
 
     /// # Errors
-    /// Those of [`Service::stores`].
+    /// Those of [`Service::stores`](crate::service::Service::stores).
     pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
         self.attempts("list", "", 0, || self.service.stores(levels)).await
     }
