@@ -13,6 +13,7 @@ use std::{
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
+use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use snap_core::base::observe::Observer;
 use tokio::{
@@ -189,8 +190,12 @@ fn is_too_long(piece: &Result<Bytes, Problem>) -> bool {
     piece.as_ref().is_err_and(|problem| problem.code == Code::TooLarge)
 }
 
-/// Reads a body for a while that is refused.
-pub async fn linger(body: Body) {
+/// Reads a body for a while that is refused, unless whoever sends it waits to be
+/// told whether to.
+pub async fn linger(headers: &HeaderMap, body: Body) {
+    if headers.contains_key(header::EXPECT) {
+        return;
+    }
     let accept = Accept { most_bytes: LINGER_BYTES, stall: LINGER };
     Coming::new(body, accept).linger().await;
 }

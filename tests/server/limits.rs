@@ -208,6 +208,21 @@ async fn nonsense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_waits_to_be_told_sends_nothing_that_is_refused() {
+    let place = Place::new();
+    let serving = start(&place, Limits { upload_bytes: 1000, ..Limits::default() });
+    let name = "5f".repeat(32);
+    let put = |length: u64| {
+        let request = format!(
+            "PUT /v1/repos/default/packs/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        );
+        status(&serving, &request)
+    };
+    assert_eq!((put(1001), put(999)), (Some(413), Some(100)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_sender_hangs_up_is_logged() {
     let place = Place::new();
     let commit = place.change("a", "content");

@@ -2,7 +2,10 @@
 //! of what they send.
 
 use snap_core::base::id::PackId;
-use snap_server::settings::{Limits, Settings};
+use snap_server::{
+    access::who::Right,
+    settings::{Limits, Settings},
+};
 
 use crate::place::{Place, Serving, refused};
 
@@ -190,4 +193,27 @@ async fn a_pack_that_is_told_of_twice_is_taken_once() {
     let told = serving.put(&format!("index/{name}"), bytes).send().await.unwrap();
     assert_eq!(told.status(), 201);
     assert_eq!(again.pack_bytes(&id), here.pack_bytes(&id));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_comes_to_read_why() {
+    let there = Place::new();
+    let secret = crate::tokens::token(&there, "ada", Right::Read, None);
+    let all = crate::tokens::token(&there, "root", Right::Admin, None);
+    let limits = Limits { upload_bytes: 1000, ..Limits::default() };
+    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    // More than lies in buffers on the way.
+    let (body, name) = (vec![7; 12 << 20], "5f".repeat(32));
+    for _ in 0..5 {
+        let put = |secret: &str| {
+            serving.put(&format!("packs/{name}"), body.clone()).bearer_auth(secret.to_owned())
+        };
+        refused(put("snap_wrong"), 401, "unauthorized").await;
+        refused(put(&secret), 403, "forbidden").await;
+        refused(put(&all), 413, "too-large").await;
+        let url = format!("{}/uploads/{name}", serving.base);
+        let part = serving.client.patch(url).bearer_auth(&all).body(body.clone());
+        let part = part.header("upload-offset", 0).header("upload-length", body.len());
+        refused(part, 413, "too-large").await;
+    }
 }

@@ -288,8 +288,9 @@ impl Client {
 
     /// Writes a file as an object, whatever is there: one of more than
     /// [`WHOLE_BYTES`] in parts, or as a stream where the service knows none. Where
-    /// what came of a file stays, it goes on there when it broke off. Never is more than a small number of parts held, whatever goes up at
-    /// once. What a failed upload in parts left is removed.
+    /// what came of a file stays, it goes on there when it broke off. Never is more
+    /// than a small number of parts held, whatever goes up at once. What a failed
+    /// upload in parts left is removed.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt; [`What::Stopped`] when `progress`

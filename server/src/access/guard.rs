@@ -72,7 +72,8 @@ pub async fn guard(
     };
     match paced {
         Err(problem) => {
-            linger(request.into_body()).await;
+            let (head, body) = request.into_parts();
+            linger(&head.headers, body).await;
             problem.into_response()
         }
         Ok(upload) => {

@@ -30,7 +30,13 @@ impl Repository {
                 begun.iter().for_each(|id| self.staged.forget(id));
                 self.staged.end(&begun);
             }
-            Err(problem) => tracing::error!(%problem, "packs that were sent do not count yet"),
+            Err(problem) => {
+                tracing::error!(%problem, "packs that were sent do not count");
+                // What is missing or wrong will not be right another time.
+                if problem.code == Code::Rejected {
+                    self.staged.end(&begun);
+                }
+            }
         }
     }
 

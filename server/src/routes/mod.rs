@@ -37,7 +37,7 @@ use crate::{
     hub::Hub,
     observe::{Observe, metrics::Metrics, observe},
     problem::{Code, Problem},
-    quota::Quotas,
+    quota::{Quotas, Room},
     repository::Repository,
     settings::Settings,
 };
@@ -129,22 +129,41 @@ impl Server {
         most_bytes: u64,
         work: impl FnOnce(&Arc<Repository>, Pieces) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
-        let length: Option<u64> = length.and_then(|text| text.parse().ok());
-        let server = self.clone();
-        let room = blocking(move || {
+        let length = said_length(headers);
+        let prepare = move |quotas: &Quotas, repository: &Repository| {
             if length.is_some_and(|length| length > most_bytes) {
                 let why = format!("at most {most_bytes} bytes");
                 return Err(Problem::new(Code::TooLarge, why));
             }
+            Ok((most_bytes, quotas.room(repository, length, most_bytes)?))
+        };
+        self.take_after(name, (headers, body), prepare, work).await
+    }
+
+    /// Has `work` take a body of as many bytes as `prepare` says, and as there was
+    /// made room for. Whoever sends what is refused comes to read why.
+    ///
+    /// # Errors
+    /// [`Code::TooLarge`], [`Code::Full`], and those of both.
+    async fn take_after<T: Send + 'static>(
+        &self,
+        name: String,
+        (headers, body): (&HeaderMap, Body),
+        prepare: impl FnOnce(&Quotas, &Repository) -> Result<(u64, Option<Room>), Problem>
+        + Send
+        + 'static,
+        work: impl FnOnce(&Arc<Repository>, Pieces) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let server = self.clone();
+        let prepared = blocking(move || {
             let repository = server.hub().get(&name)?;
-            let room = server.quotas().room(&repository, length, most_bytes)?;
-            Ok((repository, room))
+            let (most_bytes, room) = prepare(server.quotas(), &repository)?;
+            Ok((repository, most_bytes, room))
         });
-        let (repository, room) = match room.await {
-            Ok(room) => room,
+        let (repository, most_bytes, room) = match prepared.await {
+            Ok(prepared) => prepared,
             Err(problem) => {
-                linger(body).await;
+                linger(headers, body).await;
                 return Err(problem);
             }
         };
@@ -160,6 +179,11 @@ impl Server {
     fn accept(&self, most_bytes: u64) -> Accept {
         Accept { most_bytes, stall: self.settings().limits.stall() }
     }
+}
+
+/// How long a body is said to be.
+fn said_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Lets only those pass who may: around all there is, pages included.

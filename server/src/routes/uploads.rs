@@ -14,11 +14,12 @@ use super::{
     Server,
     packs::{pack_id, status},
     path::Path,
+    said_length,
 };
 use crate::{
-    body::{blocking, receive},
     problem::{Code, Problem, UPLOAD_OFFSET},
-    repository::{Bounds, Coming, Resumed, Upload},
+    quota::Quotas,
+    repository::{Bounds, Coming, Repository, Resumed, Upload},
 };
 
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
@@ -76,19 +77,17 @@ pub(super) async fn resume(
         offset: number(&headers, &UPLOAD_OFFSET)?,
         length: number(&headers, &UPLOAD_LENGTH)?,
     };
-    let left = check(&coming, &headers, server.settings().limits.upload_bytes)?;
-    let chosen = &server.settings().limits;
+    let (chosen, said) = (&server.settings().limits, said_length(&headers));
     let bounds = Bounds { parts: chosen.unfinished_uploads, bytes: chosen.unfinished_bytes };
-    let hub = server.clone();
-    let room = blocking(move || {
-        let repository = hub.hub().get(&repo)?;
+    let most = chosen.upload_bytes;
+    let prepare = move |quotas: &Quotas, repository: &Repository| {
+        let left = check(&coming, said, most)?;
         // All of it, however much is here: a part does not count yet.
-        let room = hub.quotas().room(&repository, Some(coming.length), coming.length)?;
-        Ok((repository, room))
+        Ok((left, quotas.room(repository, Some(coming.length), coming.length)?))
+    };
+    let taken = server.take_after(repo, (&headers, body), prepare, move |repository, pieces| {
+        repository.resume(&coming, bounds, pieces)
     });
-    let (repository, _room) = room.await?;
-    let accept = server.accept(left);
-    let taken = receive(body, accept, move |pieces| repository.resume(&coming, bounds, pieces));
     Ok(match taken.await? {
         Resumed::Whole(sent) => told(status(sent), (coming.length, coming.length), true),
         Resumed::Part(offset) => told(StatusCode::NO_CONTENT, (offset, coming.length), false),
@@ -116,14 +115,12 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Problem> {
 }
 
 /// Whether what is said fits together; then how much may come.
-fn check(coming: &Coming, headers: &HeaderMap, most: u64) -> Result<u64, Problem> {
+fn check(coming: &Coming, said: Option<u64>, most: u64) -> Result<u64, Problem> {
     if coming.length > most {
         return Err(Problem::new(Code::TooLarge, format!("at most {most}")));
     }
     let beyond = || Problem::new(Code::Range, "it would begin beyond its end");
     let left = coming.length.checked_sub(coming.offset).ok_or_else(beyond)?;
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok());
-    let said: Option<u64> = said.and_then(|text| text.parse().ok());
     match said.is_some_and(|said| said > left) {
         true => Err(Problem::new(Code::TooLarge, format!("{left} bytes of it are left"))),
         false => Ok(left),
