@@ -157,7 +157,7 @@ pub struct Limits {
     pub uploads: usize,
     /// Bytes a second that each of them may send; 0 is no limit.
     pub upload_bytes_per_sec: u64,
-    /// Packs that have come in part, in each repository; 0 is none.
+    /// Packs and bundles that have come in part, in each repository; 0 is none.
     pub unfinished_uploads: usize,
     /// Their bytes, once they are whole.
     pub unfinished_bytes: u64,

@@ -4,11 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Map, Value};
-use snap_core::{
-    base::id::{BlobId, PackId},
-    disk::Disk,
-    repo::Repo,
-};
+use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
 
 use crate::place::{Place, Serving};
 
@@ -153,7 +149,12 @@ fn the_checker_finds_faults() {
 }
 
 /// A request for each operation that goes well, in an order in which it does.
-fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str, RequestBuilder)> {
+fn requests(
+    serving: &Serving,
+    place: &Place,
+    new: &Place,
+    bundle: Vec<u8>,
+) -> Vec<(&'static str, RequestBuilder)> {
     let origin = serving.base.trim_end_matches("/v1/repos/default").to_owned();
     let of_server = |path: &str| serving.client.get(format!("{origin}{path}"));
     let get = |path: &str| serving.get(path);
@@ -169,10 +170,14 @@ fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str,
     let rest_bytes = new.pack_bytes(&rest);
     let rest_length = rest_bytes.len();
     let head = |path: &str| serving.client.head(format!("{}/{path}", serving.base));
-    let upload = |id: PackId, offset: usize| {
-        let patch = serving.client.patch(format!("{}/uploads/{id}", serving.base));
-        patch.header("upload-offset", offset).header("upload-length", rest_length)
+    let part = |path: &str, length: usize| {
+        let patch = serving.client.patch(format!("{}/{path}", serving.base));
+        patch.header("upload-offset", 0).header("upload-length", length)
     };
+    let forget = |path: &str| serving.client.delete(format!("{}/{path}", serving.base));
+    let upload = || part(&format!("uploads/{rest}"), rest_length);
+    let bundle_path = format!("bundles/{}", blake3::hash(&bundle));
+    let of_bundle = || part(&bundle_path, bundle.len());
     let first = place.repo.store().packs()[0];
     let move_to = format!("{{\"commit\": \"{tip}\"}}");
     let tag = format!("\"{tip}\"");
@@ -197,11 +202,11 @@ fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str,
         ("pack", get(&format!("packs/{first}")).header("range", "bytes=0-3")),
         ("sendPack", serving.put(&format!("packs/{pack}"), new.pack_bytes(&pack))),
         ("upload", head(&format!("uploads/{pack}"))),
-        ("resumeUpload", upload(rest, 0).body("SNAP")),
+        ("resumeUpload", upload().body("SNAP")),
         ("upload", head(&format!("uploads/{rest}"))),
-        ("forgetUpload", serving.client.delete(format!("{}/uploads/{rest}", serving.base))),
-        ("resumeUpload", upload(rest, 0).body(rest_bytes)),
-        ("resumeUpload", upload(rest, 0).body("SNAP")),
+        ("forgetUpload", forget(&format!("uploads/{rest}"))),
+        ("resumeUpload", upload().body(rest_bytes)),
+        ("resumeUpload", upload().body("SNAP")),
         ("publish", serving.put(&format!("index/{index}"), outlines)),
         ("index", get("index")),
         ("indexFile", get(&format!("index/{index}"))),
@@ -222,6 +227,12 @@ fn requests(serving: &Serving, place: &Place, new: &Place) -> Vec<(&'static str,
         ("tarZst", get("commits/main/archive.tar.zst")),
         ("zip", get("commits/main/archive.zip?path=sub")),
         ("bundle", get("commits/main/bundle")),
+        ("resumeBundle", of_bundle().body("SNAP")),
+        ("bundleUpload", head(&bundle_path)),
+        ("forgetBundle", forget(&bundle_path)),
+        ("resumeBundle", of_bundle().body(bundle.clone())),
+        ("resumeBundle", of_bundle().body(bundle.clone())),
+        ("takeBundle", serving.client.post(format!("{}/bundles", serving.base)).body(bundle)),
         ("bundleWithout", post("commits/main/bundle", "{\"have\": []}".to_owned())),
         ("file", get("commits/main/files/sub/a")),
         ("file", get("commits/main/files/sub/a").header("range", "bytes=1-2")),
@@ -243,11 +254,15 @@ async fn what_is_answered_is_what_the_document_says() {
         .into_iter()
         .map(|(_, _, operation)| (operation["operationId"].as_str().unwrap().to_owned(), operation))
         .collect();
-    // Those have tests of their own: a hub of several stores, and a bundle.
+    // That has tests of its own: a hub of several stores.
     let mut left: BTreeSet<&str> = operations.keys().map(String::as_str).collect();
     left.remove("createRepository");
-    left.remove("takeBundle");
-    for (name, request) in requests(&serving, &place, &new) {
+    let other = Place::new();
+    let commit = other.change("e", "what comes as a bundle");
+    let other = Serving::of(&other);
+    let bundle = other.get(&format!("commits/{commit}/bundle")).send().await.unwrap();
+    let bundle = bundle.bytes().await.unwrap().to_vec();
+    for (name, request) in requests(&serving, &place, &new, bundle) {
         let answer = request.send().await.unwrap();
         let told = &operations[name]["responses"][answer.status().as_str()];
         assert!(told.is_object(), "{name} is answered with {}", answer.status());

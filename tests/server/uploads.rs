@@ -1,18 +1,19 @@
-//! Packs that come in several requests.
+//! Packs and bundles that come in several requests.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use reqwest::{Body, RequestBuilder, Response};
-use snap_core::base::id::PackId;
+use snap_core::base::id::{CommitId, PackId};
 use snap_server::settings::{Limits, Quota, Settings};
 
 use crate::place::{Place, Serving, random, refused};
 
-/// A pack to send.
+/// A pack to send, or a bundle under the hash of it.
 struct Pack {
     id: PackId,
     bytes: Vec<u8>,
+    goes_to: &'static str,
 }
 
 /// A pack of so many random bytes.
@@ -21,12 +22,23 @@ fn pack(seed: u8, bytes: usize) -> (Place, Pack) {
     place.change("a", random(seed, bytes));
     let id = place.repo.store().packs()[0];
     let bytes = place.pack_bytes(&id);
-    (place, Pack { id, bytes })
+    (place, Pack { id, bytes, goes_to: "uploads" })
+}
+
+/// A commit of so many random bytes as a bundle.
+async fn bundle(seed: u8, bytes: usize) -> (CommitId, Pack) {
+    let place = Place::new();
+    let commit = place.change("a", random(seed, bytes));
+    let serving = Serving::of(&place);
+    let bundle = serving.get(&format!("commits/{commit}/bundle")).send();
+    let bytes = bundle.await.unwrap().bytes().await.unwrap().to_vec();
+    let id = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
+    (commit, Pack { id, bytes, goes_to: "bundles" })
 }
 
 impl Pack {
     fn url(&self, serving: &Serving) -> String {
-        format!("{}/uploads/{}", serving.base, self.id)
+        format!("{}/{}/{}", serving.base, self.goes_to, self.id)
     }
 
     fn patch(&self, serving: &Serving, offset: usize, length: usize) -> RequestBuilder {
@@ -115,6 +127,39 @@ async fn a_pack_comes_in_parts_and_is_seen_when_it_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_comes_in_parts_and_is_taken_in_when_it_is_whole() {
+    let ((commit, bundle), there) = (bundle(31, 300_000).await, Place::new());
+    let (serving, all) = (Serving::of(&there), bundle.bytes.len());
+    assert_eq!(bundle.head(&serving).await.status(), 404);
+    told(&bundle.part(&serving, 0, 100_000).send().await.unwrap(), 204, 100_000, all);
+    let broken = tokio::spawn(bundle.stuck(&serving, 100_000, 200_000).send());
+    bundle.comes_to(&serving, 200_000).await;
+    broken.abort();
+    refused(serving.get(&format!("commits/{commit}")), 404, "not-found").await;
+    let mut answer = bundle.part(&serving, 200_000, all).send().await.unwrap();
+    for _ in 0..500 {
+        if answer.status() != 423 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        answer = bundle.part(&serving, 200_000, all).send().await.unwrap();
+    }
+    told(&answer, 201, all, all);
+    let taken: serde_json::Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    assert_eq!(taken["commit"], commit.to_string());
+    assert_eq!(taken["new_commits"], 1);
+    assert_eq!(serving.get(&format!("commits/{commit}")).send().await.unwrap().status(), 200);
+    assert!(staged(&there).is_empty());
+    // There is nothing to go on with; all of it once more brings nothing new.
+    assert_eq!(bundle.head(&serving).await.status(), 404);
+    told(&bundle.part(&serving, 0, all).send().await.unwrap(), 200, all, all);
+    assert!(staged(&there).is_empty());
+    bundle.part(&serving, 0, 1000).send().await.unwrap();
+    let delete = serving.client.delete(bundle.url(&serving)).send().await.unwrap();
+    assert_eq!((delete.status().as_u16(), staged(&there).len()), (204, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_go_on_where_it_ends_is_told_where_that_is() {
     let ((_here, pack), there) = (pack(2, 300_000), Place::new());
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
@@ -164,7 +209,16 @@ async fn an_upload_that_lies_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_the_pack_leaves_nothing() {
-    let ((_here, pack), there) = (pack(4, 300_000), Place::new());
+    leaves_nothing_unless_it_is_right(pack(4, 300_000).1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_the_bundle_leaves_nothing() {
+    leaves_nothing_unless_it_is_right(bundle(4, 300_000).await.1).await;
+}
+
+async fn leaves_nothing_unless_it_is_right(pack: Pack) {
+    let (there, goes_to) = (Place::new(), pack.goes_to);
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     // The parts that came first are as good as those that come last.
     for (at, parts) in [(5, 1), (5, 2), (all - 1, 2), (all / 2, 1)] {
@@ -173,7 +227,7 @@ async fn what_is_not_the_pack_leaves_nothing() {
         // Under the name of what it is its insides are found out.
         let named = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
         for id in [pack.id, named] {
-            let wrong = Pack { id, bytes: bytes.clone() };
+            let wrong = Pack { id, bytes: bytes.clone(), goes_to };
             let middle = if parts == 2 { 1000 } else { 0 };
             if parts == 2 {
                 told(&wrong.part(&serving, 0, middle).send().await.unwrap(), 204, middle, all);

@@ -59,7 +59,7 @@ fn to_change(method: &Method, rest: &str, headers: &HeaderMap) -> Right {
         (&Method::POST, "missing") => Right::Read,
         (&Method::POST, "commits") if parts.nth(1) == Some("bundle") => Right::Read,
         (&Method::PUT, "") => Right::Admin,
-        (&Method::DELETE, "uploads") => Right::Append,
+        (&Method::DELETE, "uploads" | "bundles") => Right::Append,
         (&Method::DELETE, _) => Right::Write,
         // What is sent is named by its hash, so nothing can be replaced.
         (_, "packs" | "objects" | "index" | "uploads" | "bundles") => Right::Append,
@@ -106,6 +106,8 @@ mod tests {
             (&Method::HEAD, "/v1/repos/a/uploads/x", within(Right::Read, "a")),
             (&Method::PATCH, "/v1/repos/a/uploads/x", within(Right::Append, "a")),
             (&Method::DELETE, "/v1/repos/a/uploads/x", within(Right::Append, "a")),
+            (&Method::PATCH, "/v1/repos/a/bundles/x", within(Right::Append, "a")),
+            (&Method::DELETE, "/v1/repos/a/bundles/x", within(Right::Append, "a")),
             (&put, "/v1/repos/a/refs/heads/x", within(Right::Append, "a")),
             (&post, "/v1/repos/a/missing", within(Right::Read, "a")),
             (&post, "/v1/repos/a/bundles", within(Right::Append, "a")),

@@ -119,7 +119,11 @@ impl Metrics {
         all.register_with_unit("sent", help, Unit::Bytes, self.sent.clone());
         let help = "Requests that are being answered";
         all.register("requests_in_flight", help, self.in_flight.clone());
-        all.register("uploads_in_flight", "Packs that are coming in", self.uploads.clone());
+        all.register(
+            "uploads_in_flight",
+            "Packs and bundles that are coming in",
+            self.uploads.clone(),
+        );
         let help = "Connections that were too many";
         all.register("refused_connections", help, self.refused.clone());
         all.register("cache_lookups", "What was looked for in caches", self.cache.clone());

@@ -165,7 +165,8 @@ impl Entry {
         let needs = need(method, path, headers);
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let changes = !reads && !matches!(needs, Need::In(Right::Read, _));
-        let is_upload = changes && (route.contains("/packs") || route.contains("/uploads"));
+        let is_upload =
+            changes && ["/packs", "/uploads", "/bundles"].iter().any(|part| route.contains(part));
         let repository = match needs {
             Need::In(_, name) => Some(name.into_owned()),
             _ => None,
@@ -218,6 +219,7 @@ impl Entry {
             "packs" => "pack",
             "objects" => "object",
             "uploads" => "upload",
+            "bundles" => "bundle",
             other => other,
         };
         let new = answer.and_then(|headers| headers.get(header::ETAG)?.to_str().ok());

@@ -212,17 +212,20 @@ impl Repository {
     /// [`Code::Rejected`] when it is damaged, not complete, or builds on what is
     /// not here; nothing was added then.
     pub fn take_bundle(&self, pieces: Pieces) -> Result<unpack::Outcome, Problem> {
+        let mut input = Input { pieces, rest: bytes::Bytes::new(), problem: None };
+        let taken = self.unpack(&mut input);
+        match (input.problem, taken) {
+            (Some(problem), Err(_)) => Err(problem),
+            (_, taken) => taken,
+        }
+    }
+
+    /// Takes in a bundle from where it can be read.
+    pub(super) fn unpack(&self, input: &mut dyn Read) -> Result<unpack::Outcome, Problem> {
         let tips = self.refs()?.into_iter().map(|(_, id)| id).collect();
         let options = unpack::Options { tips, level: self.repo.config().compression.level };
-        let mut input = Input { pieces, rest: bytes::Bytes::new(), problem: None };
         let store = self.repo.store();
-        self.pass_on(|| {
-            let done = unpack::run(store, &mut input, &options, &Silent);
-            match (input.problem, done) {
-                (Some(problem), Err(_)) => Err(problem),
-                (_, done) => done.map_err(not_taken),
-            }
-        })
+        self.pass_on(|| unpack::run(store, input, &options, &Silent).map_err(not_taken))
     }
 }
 

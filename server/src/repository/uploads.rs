@@ -1,11 +1,12 @@
-//! Packs that come in several requests: a part of one stays when a request
-//! breaks off, and the next goes on at its end.
+//! Packs and bundles that come in several requests: a part of one stays when a
+//! request breaks off, and the next goes on at its end.
 //!
-//! A part lies among what is staged as `ID.LENGTH`, the pack's name and how long
-//! it is to be; its own length is how far it has come. Nothing of it is believed:
-//! once it is as long as it should be all of it is hashed and checked as a pack
-//! that came at once, and only then does it wait to count. So a part needs not be
-//! durable, and may be lost or damaged at any time.
+//! A part lies among what is staged as `HASH.LENGTH`, the BLAKE3 hash of the whole,
+//! which is a pack's name, and how long it is to be; its own length is how far it
+//! has come. Nothing of it is believed: once it is as long as it should be all of
+//! it is hashed and checked as what came at once is, and only then does a pack
+//! wait to count or is a bundle taken in. So a part needs not be durable, and may
+//! be lost or damaged at any time.
 //!
 //! One request at a time writes to a part. A request that has stood still for
 //! [`STILL`] can be taken for dead; whoever comes then goes on in its place, and
@@ -13,6 +14,7 @@
 
 use std::{
     collections::HashMap,
+    io::BufReader,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -22,10 +24,14 @@ use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError},
     disk::{Disk, NewFile},
+    ops::bundle::unpack,
 };
 
 use super::{Repository, Sent, staged::Staged};
 use crate::problem::{Code, Problem};
+
+/// Bytes of a bundle that are read at a time.
+const READ_BYTES: usize = 256 << 10;
 
 /// Whoever sends nothing for so long makes room for another one.
 const STILL: Duration = Duration::from_secs(5);
@@ -49,10 +55,10 @@ pub struct Bounds {
     pub bytes: u64,
 }
 
-/// How far a pack has come.
+/// How far a pack or bundle has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upload {
-    /// It is there, whether or not it counts; so long it is.
+    /// The pack is there, whether or not it counts; so long it is.
     Whole(u64),
     /// A part of it is.
     Part {
@@ -65,22 +71,22 @@ pub enum Upload {
     },
 }
 
-/// What comes of a pack.
+/// What comes of a pack or bundle.
 #[derive(Clone, Copy, Debug)]
 pub struct Coming {
-    /// Which.
-    pub id: PackId,
+    /// Which: the hash of all of it.
+    pub hash: blake3::Hash,
     /// Where the bytes begin.
     pub offset: u64,
-    /// How long the pack is to be.
+    /// How long it is to be.
     pub length: u64,
 }
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resumed {
-    /// The pack is whole.
-    Whole(Sent),
+pub enum Resumed<T> {
+    /// It is whole, and taken.
+    Whole(T),
     /// So many bytes of it are there.
     Part(u64),
 }
@@ -88,7 +94,7 @@ pub enum Resumed {
 /// Parts that are being written.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
-    writing: Mutex<HashMap<PackId, Arc<Part>>>,
+    writing: Mutex<HashMap<blake3::Hash, Arc<Part>>>,
 }
 
 /// A part that is being written.
@@ -114,7 +120,7 @@ struct State {
 
 /// A part that lies there.
 struct Lying {
-    id: PackId,
+    hash: blake3::Hash,
     path: PathBuf,
     offset: u64,
     length: u64,
@@ -124,7 +130,7 @@ struct Lying {
 /// Somebody's turn to write to a part. Over when this is dropped.
 struct Turn<'u> {
     uploads: &'u Uploads,
-    id: PackId,
+    hash: blake3::Hash,
     part: Arc<Part>,
     writer: u64,
 }
@@ -134,7 +140,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn locked() -> Problem {
-    let why = "another request sends this pack just now";
+    let why = "another request sends this just now";
     Problem { retry_after_secs: Some(AGAIN_SECS), ..Problem::new(Code::Locked, why) }
 }
 
@@ -233,31 +239,31 @@ impl Drop for Turn<'_> {
         drop(state);
         // Whoever it was taken over from may keep it open for long.
         let _ = lock(&self.part.file).file().unlock();
-        writing.remove(&self.id);
+        writing.remove(&self.hash);
     }
 }
 
 impl Uploads {
     /// How far a pack has come of which there is a part.
-    fn standing(&self, staged: &Staged, id: &PackId) -> Option<Upload> {
-        if let Some(part) = lock(&self.writing).get(id) {
+    fn standing(&self, staged: &Staged, hash: &blake3::Hash) -> Option<Upload> {
+        if let Some(part) = lock(&self.writing).get(hash) {
             let state = lock(&part.state);
             let (offset, is_moving) = (state.offset, state.moved.elapsed() < JUST_NOW);
             return Some(Upload::Part { offset, length: part.length, is_moving });
         }
-        let found = lying(staged).into_iter().find(|part| part.id == *id)?;
+        let found = lying(staged).into_iter().find(|part| part.hash == *hash)?;
         Some(Upload::Part { offset: found.offset, length: found.length, is_moving: false })
     }
 
     /// Waits for nobody: whoever may not go on is told so at once.
     fn begin(&self, staged: &Staged, coming: &Coming, bounds: Bounds) -> Result<Turn<'_>, Problem> {
         let mut writing = lock(&self.writing);
-        if let Some(part) = writing.get(&coming.id) {
+        if let Some(part) = writing.get(&coming.hash) {
             let writer = part.take_over(|offset| check_place(coming, (offset, part.length)))?;
-            return Ok(Turn { uploads: self, id: coming.id, part: Arc::clone(part), writer });
+            return Ok(Turn { uploads: self, hash: coming.hash, part: Arc::clone(part), writer });
         }
         let parts = lying(staged);
-        match parts.iter().find(|part| part.id == coming.id) {
+        match parts.iter().find(|part| part.hash == coming.hash) {
             Some(part) => check_place(coming, (part.offset, part.length))?,
             None => {
                 check_place(coming, (0, coming.length))?;
@@ -265,18 +271,18 @@ impl Uploads {
             }
         }
         let part = Arc::new(Part::open(staged, coming)?);
-        writing.insert(coming.id, Arc::clone(&part));
-        Ok(Turn { uploads: self, id: coming.id, part, writer: 0 })
+        writing.insert(coming.hash, Arc::clone(&part));
+        Ok(Turn { uploads: self, hash: coming.hash, part, writer: 0 })
     }
 
     /// Removes what there is of a part, and says whether there was one.
-    fn forget(&self, staged: &Staged, id: &PackId) -> Result<bool, Problem> {
+    fn forget(&self, staged: &Staged, hash: &blake3::Hash) -> Result<bool, Problem> {
         let mut writing = lock(&self.writing);
-        if let Some(part) = writing.get(id) {
+        if let Some(part) = writing.get(hash) {
             part.take_over(|_| Ok(()))?;
-            writing.remove(id);
+            writing.remove(hash);
         }
-        let found = lying(staged).into_iter().find(|part| part.id == *id);
+        let found = lying(staged).into_iter().find(|part| part.hash == *hash);
         let Some(part) = found else { return Ok(false) };
         fs_err::remove_file(&part.path).map_err(PathError::when("remove", &part.path))?;
         Ok(true)
@@ -287,7 +293,7 @@ impl Part {
     fn open(staged: &Staged, coming: &Coming) -> Result<Self, Problem> {
         let (dir, disk): (_, &Disk) = (staged.dir(), staged.disk());
         disk.create_folders(dir)?;
-        let path = dir.join(format!("{}.{}", coming.id, coming.length));
+        let path = dir.join(format!("{}.{}", coming.hash, coming.length));
         let file = disk.append(&path)?;
         // Where nothing can be locked there is no other process either.
         if matches!(file.file().try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
@@ -306,11 +312,11 @@ fn lying(staged: &Staged) -> Vec<Lying> {
     let Ok(entries) = fs_err::read_dir(staged.dir()) else { return Vec::new() };
     let parts = entries.flatten().filter_map(|entry| {
         let name = entry.file_name();
-        let (id, length) = name.to_str()?.split_once('.')?;
-        let (id, length) = (id.parse().ok()?, length.parse().ok()?);
+        let (hash, length) = name.to_str()?.split_once('.')?;
+        let (hash, length) = (blake3::Hash::from_hex(hash).ok()?, length.parse().ok()?);
         let meta = entry.metadata().ok()?;
         let (offset, modified) = (meta.len(), meta.modified().ok());
-        Some(Lying { id, path: entry.path(), offset, length, modified })
+        Some(Lying { hash, path: entry.path(), offset, length, modified })
     });
     parts.collect()
 }
@@ -319,7 +325,7 @@ fn lying(staged: &Staged) -> Vec<Lying> {
 /// with for the longest go.
 fn make_room(
     mut parts: Vec<Lying>,
-    writing: &HashMap<PackId, Arc<Part>>,
+    writing: &HashMap<blake3::Hash, Arc<Part>>,
     length: u64,
     bounds: Bounds,
 ) -> Result<(), Problem> {
@@ -329,7 +335,7 @@ fn make_room(
     }
     let is_idle = |part: &Lying| {
         let age = part.modified.and_then(|time| time.elapsed().ok());
-        !writing.contains_key(&part.id) && age.is_some_and(|age| age >= IDLE)
+        !writing.contains_key(&part.hash) && age.is_some_and(|age| age >= IDLE)
     };
     parts.sort_by_key(|part| (!is_idle(part), part.modified));
     let mut bytes = parts.iter().map(|part| part.length).fold(length, u64::saturating_add);
@@ -345,21 +351,22 @@ fn make_room(
 }
 
 impl Repository {
-    /// How far a pack has come that somebody sends, or has sent.
+    /// How far a pack or bundle has come that somebody sends, or a pack that
+    /// somebody has sent.
     ///
     /// # Errors
     /// [`Code::NotFound`] when nothing of it is here.
-    pub fn upload(&self, id: &PackId) -> Result<Upload, Problem> {
+    pub fn upload(&self, hash: &blake3::Hash) -> Result<Upload, Problem> {
         // In the order in which it becomes what is asked for.
-        if let Some(part) = self.uploads.standing(&self.staged, id) {
+        if let Some(part) = self.uploads.standing(&self.staged, hash) {
             return Ok(part);
         }
-        let store = self.repo.store();
-        let counts = || store.packs().contains(id).then(|| store.pack_path(id));
-        let path = self.staged.pack(id).or_else(counts);
+        let (store, id) = (self.repo.store(), PackId::from_bytes(*hash.as_bytes()));
+        let counts = || store.packs().contains(&id).then(|| store.pack_path(&id));
+        let path = self.staged.pack(&id).or_else(counts);
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
         let whole = meta.map(|meta| Upload::Whole(meta.len()));
-        whole.ok_or_else(|| Problem::not_found(format_args!("upload of {id}")))
+        whole.ok_or_else(|| Problem::not_found(format_args!("upload of {hash}")))
     }
 
     /// Takes in what comes of a pack, and once all of it has come the pack, as
@@ -375,43 +382,84 @@ impl Repository {
         coming: &Coming,
         bounds: Bounds,
         pieces: impl Iterator<Item = Result<Bytes, Problem>>,
-    ) -> Result<Resumed, Problem> {
-        let id = coming.id;
+    ) -> Result<Resumed<Sent>, Problem> {
+        let id = PackId::from_bytes(*coming.hash.as_bytes());
         if self.repo.store().packs().contains(&id) {
             return self.known().map(Resumed::Whole);
         }
         let mut sent = Sent::Known;
         if self.staged.pack(&id).is_none() {
-            self.staged.sweep();
-            let turn = self.uploads.begin(&self.staged, coming, bounds)?;
-            let mut hasher = (coming.offset == 0).then(blake3::Hasher::new);
-            let offset = turn.take(pieces, |piece| {
-                hasher.as_mut().map(|hasher| hasher.update(piece));
-            })?;
-            if offset < coming.length {
-                return Ok(Resumed::Part(offset));
+            let keep = |hash, path: &Path| self.staged.keep(id, hash, path);
+            match self.come(coming, bounds, pieces, keep)? {
+                Resumed::Part(offset) => return Ok(Resumed::Part(offset)),
+                Resumed::Whole(()) => sent = Sent::New,
             }
-            let path = &turn.part.path;
-            let kept = hash(hasher, path).and_then(|hash| self.staged.keep(id, hash, path));
-            if let Err(problem) = kept {
-                turn.remove();
-                return Err(problem);
-            }
-            sent = Sent::New;
         }
         self.pass_on_pack(&id)?;
         Ok(Resumed::Whole(sent))
     }
 
-    /// Forgets what there is of a pack that has not come whole.
+    /// Takes in what comes of a bundle, and once all of it has come the bundle, as
+    /// [`take_bundle`](Self::take_bundle) does.
+    ///
+    /// # Errors
+    /// Those of both. What has come stays where it was not the bundle's fault that
+    /// it was not taken in.
+    pub fn resume_bundle(
+        &self,
+        coming: &Coming,
+        bounds: Bounds,
+        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+    ) -> Result<Resumed<unpack::Outcome>, Problem> {
+        self.come(coming, bounds, pieces, |hash, path| {
+            if hash != coming.hash {
+                return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
+            }
+            let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+            let taken = self.unpack(&mut BufReader::with_capacity(READ_BYTES, file))?;
+            // It would be swept after a day.
+            let _ = fs_err::remove_file(path);
+            Ok(taken)
+        })
+    }
+
+    /// Takes in what comes; of what has come whole, `take` gets the hash and where
+    /// it lies, and puts it elsewhere.
+    fn come<T>(
+        &self,
+        coming: &Coming,
+        bounds: Bounds,
+        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+        take: impl FnOnce(blake3::Hash, &Path) -> Result<T, Problem>,
+    ) -> Result<Resumed<T>, Problem> {
+        self.staged.sweep();
+        let turn = self.uploads.begin(&self.staged, coming, bounds)?;
+        let mut hasher = (coming.offset == 0).then(blake3::Hasher::new);
+        let offset = turn.take(pieces, |piece| {
+            hasher.as_mut().map(|hasher| hasher.update(piece));
+        })?;
+        if offset < coming.length {
+            return Ok(Resumed::Part(offset));
+        }
+        let path = &turn.part.path;
+        let taken = hash(hasher, path).and_then(|hash| take(hash, path));
+        if let Err(problem) = &taken
+            && !matches!(problem.code, Code::Unavailable | Code::Locked)
+        {
+            turn.remove();
+        }
+        taken.map(Resumed::Whole)
+    }
+
+    /// Forgets what there is of a pack or bundle that has not come whole.
     ///
     /// # Errors
     /// [`Code::NotFound`] when there is nothing, [`Code::Locked`] when somebody
     /// sends it.
-    pub fn forget_upload(&self, id: &PackId) -> Result<(), Problem> {
-        match self.uploads.forget(&self.staged, id)? {
+    pub fn forget_upload(&self, hash: &blake3::Hash) -> Result<(), Problem> {
+        match self.uploads.forget(&self.staged, hash)? {
             true => Ok(()),
-            false => Err(Problem::not_found(format_args!("upload of {id}"))),
+            false => Err(Problem::not_found(format_args!("upload of {hash}"))),
         }
     }
 }

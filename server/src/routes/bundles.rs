@@ -11,9 +11,12 @@ use axum::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use snap_core::base::{
-    id::{CommitId, ObjectId},
-    limits,
+use snap_core::{
+    base::{
+        id::{CommitId, ObjectId},
+        limits,
+    },
+    ops::bundle::unpack,
 };
 use tokio::sync::oneshot;
 
@@ -191,9 +194,13 @@ pub(super) async fn take(
     let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
         repository.take_bundle(pieces)
     });
-    let taken = taken.await?;
+    taken.await.map(|taken| told(&taken).into_response())
+}
+
+/// What became of a bundle.
+pub(super) fn told(taken: &unpack::Outcome) -> impl IntoResponse + use<> {
     let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
-    let told = TakenJson {
+    let json = TakenJson {
         commit: taken.commit.to_string(),
         prerequisites: taken.prerequisites.iter().map(ToString::to_string).collect(),
         objects: taken.objects,
@@ -201,5 +208,5 @@ pub(super) async fn take(
         new_commits: taken.commits,
         new_objects: taken.added.objects,
     };
-    Ok((status, Json(told)).into_response())
+    (status, Json(json))
 }

@@ -217,6 +217,10 @@ pub fn router(server: Server) -> Router {
         .route("/objects/{id}", get(objects::read).put(objects::write))
         .route("/missing", post(objects::missing))
         .route("/bundles", post(bundles::take))
+        .route(
+            "/bundles/{id}",
+            head(uploads::standing).patch(uploads::resume_bundle).delete(uploads::forget),
+        )
         .route("/log", get(history::log))
         .route("/diff", get(history::diff))
         .route("/find", get(history::find))

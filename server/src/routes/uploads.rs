@@ -1,4 +1,4 @@
-//! Packs that come in several requests, with the names of the draft «Resumable
+//! Packs and bundles that come in several requests, with the names of the draft «Resumable
 //! Uploads for HTTP».
 
 use std::time::{Duration, Instant};
@@ -11,12 +11,13 @@ use axum::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::{
-    Server,
+    Server, bundles,
     packs::{pack_id, status},
     path::Path,
     said_length,
 };
 use crate::{
+    body::Pieces,
     problem::{Code, Problem, UPLOAD_OFFSET},
     quota::Quotas,
     repository::{Bounds, Coming, Repository, Resumed, Upload},
@@ -32,33 +33,40 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked.
 const STEP: Duration = Duration::from_millis(10);
 
-/// An answer that says how far an upload has come.
-fn told(status: StatusCode, (offset, length): (u64, u64), is_whole: bool) -> Response {
+/// How far an upload has come, in the head of an answer.
+fn told((offset, length): (u64, u64), is_whole: bool) -> [(HeaderName, HeaderValue); 4] {
     let is_whole = HeaderValue::from_static(if is_whole { "?1" } else { "?0" });
-    let headers = [
+    [
         (UPLOAD_OFFSET, offset.into()),
         (UPLOAD_LENGTH, length.into()),
         (UPLOAD_COMPLETE, is_whole),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (status, headers).into_response()
+    ]
 }
 
-/// `HEAD /v1/repos/{repo}/uploads/{id}`: how far a pack has come.
+/// The hash of what is sent, in a path.
+fn hash(text: &str) -> Result<blake3::Hash, Problem> {
+    Ok(blake3::Hash::from_bytes(*pack_id(text)?.as_bytes()))
+}
+
+/// `HEAD /v1/repos/{repo}/uploads/{id}` and `…/bundles/{hash}`: how far it has come.
 pub(super) async fn standing(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let id = pack_id(&id)?;
+    let hash = hash(&id)?;
     let began = Instant::now();
     loop {
-        let upload = server.with(repo.clone(), move |repository| repository.upload(&id)).await?;
+        let upload = server.with(repo.clone(), move |repository| repository.upload(&hash)).await?;
         match upload {
             Upload::Part { is_moving: true, .. } if began.elapsed() < PATIENCE => {}
             Upload::Part { offset, length, .. } => {
-                return Ok(told(StatusCode::NO_CONTENT, (offset, length), false));
+                let far = told((offset, length), false);
+                return Ok((StatusCode::NO_CONTENT, far).into_response());
             }
-            Upload::Whole(length) => return Ok(told(StatusCode::OK, (length, length), true)),
+            Upload::Whole(length) => {
+                return Ok((StatusCode::OK, told((length, length), true)).into_response());
+            }
         }
         tokio::time::sleep(STEP).await;
     }
@@ -71,36 +79,74 @@ pub(super) async fn resume(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let id = pack_id(&id)?;
-    let coming = Coming {
-        id,
-        offset: number(&headers, &UPLOAD_OFFSET)?,
-        length: number(&headers, &UPLOAD_LENGTH)?,
-    };
-    let (chosen, said) = (&server.settings().limits, said_length(&headers));
-    let bounds = Bounds { parts: chosen.unfinished_uploads, bytes: chosen.unfinished_bytes };
-    let most = chosen.upload_bytes;
-    let prepare = move |quotas: &Quotas, repository: &Repository| {
-        let left = check(&coming, said, most)?;
-        // All of it, however much is here: a part does not count yet.
-        Ok((left, quotas.room(repository, Some(coming.length), coming.length)?))
-    };
-    let taken = server.take_after(repo, (&headers, body), prepare, move |repository, pieces| {
-        repository.resume(&coming, bounds, pieces)
-    });
-    Ok(match taken.await? {
-        Resumed::Whole(sent) => told(status(sent), (coming.length, coming.length), true),
-        Resumed::Part(offset) => told(StatusCode::NO_CONTENT, (offset, coming.length), false),
+    let most = server.settings().limits.upload_bytes;
+    let taken = server.resume((repo, id), (&headers, body), most, Repository::resume);
+    taken.await.map(|(far, taken)| match taken {
+        Some(sent) => (status(sent), far).into_response(),
+        None => (StatusCode::NO_CONTENT, far).into_response(),
     })
 }
 
-/// `DELETE /v1/repos/{repo}/uploads/{id}`: what came of a pack goes.
+/// `PATCH /v1/repos/{repo}/bundles/{hash}`: goes on with a bundle, or begins with it.
+pub(super) async fn resume_bundle(
+    State(server): State<Server>,
+    Path((repo, id)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let most = server.settings().limits.bundle_bytes;
+    let taken = server.resume((repo, id), (&headers, body), most, Repository::resume_bundle);
+    taken.await.map(|(far, taken)| match taken {
+        Some(outcome) => (far, bundles::told(&outcome)).into_response(),
+        None => (StatusCode::NO_CONTENT, far).into_response(),
+    })
+}
+
+impl Server {
+    /// Has `resume` take what comes of `id`, which is to be no longer than `most`.
+    /// Says how far it has come, and what was taken once it is whole.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] for headers, [`Code::TooLarge`], [`Code::Range`], those of
+    /// room, and those of `resume`.
+    async fn resume<T: Send + 'static>(
+        &self,
+        (repo, id): (String, String),
+        (headers, body): (&HeaderMap, Body),
+        most: u64,
+        resume: impl FnOnce(&Repository, &Coming, Bounds, Pieces) -> Result<Resumed<T>, Problem>
+        + Send
+        + 'static,
+    ) -> Result<([(HeaderName, HeaderValue); 4], Option<T>), Problem> {
+        let coming = Coming {
+            hash: hash(&id)?,
+            offset: number(headers, &UPLOAD_OFFSET)?,
+            length: number(headers, &UPLOAD_LENGTH)?,
+        };
+        let (chosen, said) = (&self.settings().limits, said_length(headers));
+        let bounds = Bounds { parts: chosen.unfinished_uploads, bytes: chosen.unfinished_bytes };
+        let prepare = move |quotas: &Quotas, repository: &Repository| {
+            let left = check(&coming, said, most)?;
+            // All of it, however much is here: a part does not count yet.
+            Ok((left, quotas.room(repository, Some(coming.length), coming.length)?))
+        };
+        let taken = self.take_after(repo, (headers, body), prepare, move |repository, pieces| {
+            resume(repository, &coming, bounds, pieces)
+        });
+        Ok(match taken.await? {
+            Resumed::Whole(taken) => (told((coming.length, coming.length), true), Some(taken)),
+            Resumed::Part(offset) => (told((offset, coming.length), false), None),
+        })
+    }
+}
+
+/// `DELETE /v1/repos/{repo}/uploads/{id}` and `…/bundles/{hash}`: what came goes.
 pub(super) async fn forget(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Problem> {
-    let id = pack_id(&id)?;
-    server.with(repo, move |repository| repository.forget_upload(&id)).await?;
+    let hash = hash(&id)?;
+    server.with(repo, move |repository| repository.forget_upload(&hash)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
