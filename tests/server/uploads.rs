@@ -182,7 +182,9 @@ async fn an_upload_that_lies_is_refused() {
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
     let url = pack.url(&serving);
     refused(serving.client.patch(&url).body("x"), 400, "invalid").await;
-    for (offset, length) in [("-1", "9"), ("0", "9x"), ("0", ""), ("0", "1e3")] {
+    for (offset, length) in
+        [("-1", "9"), ("0", "9x"), ("0", ""), ("0", "1e3"), ("0", "9007199254740992")]
+    {
         let patch = serving.client.patch(&url).header("upload-offset", offset);
         refused(patch.header("upload-length", length).body("x"), 400, "invalid").await;
     }

@@ -26,6 +26,9 @@ use crate::{
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
 
+/// Largest number that is taken for one: that which every JSON reader knows.
+const MOST: u64 = (1 << 53) - 1;
+
 /// How long whoever asks waits for what is still coming: of a request that broke
 /// off, that which lies in buffers.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -157,7 +160,8 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Problem> {
         return Err(invalid("is to be said once"));
     };
     let text = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| invalid("is no number of bytes"))
+    let number = text.and_then(|text| text.parse().ok()).filter(|number| *number <= MOST);
+    number.ok_or_else(|| invalid("is no number of bytes"))
 }
 
 /// Whether what is said fits together; then how much may come.

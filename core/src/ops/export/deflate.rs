@@ -1,11 +1,14 @@
 //! Deflate, on all processors: small contents one by one, large ones in pieces
 //! that do not refer to each other.
 //!
-//! The compressor is written in Rust and gives the same bytes on every machine.
+//! Small contents go through libdeflate, which takes them whole and has little to
+//! set up for each; it cannot end a piece without ending the stream, so pieces go
+//! through zlib-rs. Both give the same bytes on every machine.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+use libdeflater::{CompressionLvl, Compressor};
 
 /// Bytes of one piece of a large content.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
@@ -19,9 +22,19 @@ const PROBE_BYTES: usize = 64 << 10;
 /// Longest stored block of deflate.
 const STORED_BYTES: usize = u16::MAX as usize;
 
+/// What compresses contents at one level.
+struct Whole {
+    level: i32,
+    compressor: Compressor,
+    /// Room for what comes out.
+    packed: Vec<u8>,
+}
+
 thread_local! {
-    /// One compressor a thread, and its level.
-    static COMPRESSOR: RefCell<Option<(i32, Compress)>> = const { RefCell::new(None) };
+    static WHOLE: RefCell<Option<Whole>> = const { RefCell::new(None) };
+
+    /// What compresses pieces, and its level.
+    static PIECES: RefCell<Option<(i32, Compress)>> = const { RefCell::new(None) };
 }
 
 /// How bytes stand in an archive.
@@ -65,11 +78,22 @@ fn shrinks(bytes: &[u8], level: i32) -> bool {
 
 /// A whole deflate stream, if it is shorter than `raw`.
 fn deflate(raw: &[u8], level: i32) -> Option<Vec<u8>> {
-    with_compressor(level, |compressor| {
-        let mut packed = Vec::with_capacity(raw.len());
-        let status = compressor.compress_vec(raw, &mut packed, FlushCompress::Finish);
-        let is_whole = matches!(status, Ok(Status::StreamEnd));
-        (is_whole && packed.len() < raw.len()).then_some(packed)
+    WHOLE.with_borrow_mut(|slot| {
+        let whole = match slot {
+            Some(whole) if whole.level == level => whole,
+            _ => slot.insert(Whole {
+                level,
+                compressor: Compressor::new(CompressionLvl::new(level).unwrap_or_default()),
+                packed: Vec::new(),
+            }),
+        };
+        let room = raw.len().checked_sub(1)?;
+        if whole.packed.len() < room {
+            whole.packed.resize(room, 0);
+        }
+        // With no more room than that it fails where nothing is saved.
+        let bytes = whole.compressor.deflate_compress(raw, &mut whole.packed[..room]).ok()?;
+        Some(whole.packed[..bytes].to_vec())
     })
 }
 
@@ -107,7 +131,7 @@ fn stored(raw: &[u8]) -> Vec<u8> {
 /// output was not all taken is of no further use: zlib-rs 0.6.8 forgets that its
 /// buffer is not read from the start when it is reset, and has no room left then.
 fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> Option<T>) -> Option<T> {
-    COMPRESSOR.with_borrow_mut(|slot| {
+    PIECES.with_borrow_mut(|slot| {
         let compressor = match slot {
             Some((have, compressor)) if *have == level => {
                 compressor.reset();
