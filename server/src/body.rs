@@ -2,7 +2,10 @@
 //! stores. A few pieces wait between the two, never a whole body.
 
 use std::{
+    fs::File,
     io::{self, Write},
+    ops::Range,
+    os::unix::fs::FileExt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -298,6 +301,22 @@ pub fn send(work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static
         }
     };
     Body::from_stream(futures::stream::unfold(Some(pieces), next).fuse())
+}
+
+/// Writes a range of a file.
+///
+/// # Errors
+/// Those of `out`, and when the file cannot be read or ends before.
+pub fn copy(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
+    let mut at = range.start;
+    while at < range.end {
+        let some = piece.len().min((range.end - at) as usize);
+        file.read_exact_at(&mut piece[..some], at)?;
+        out.write_all(&piece[..some])?;
+        at += some as u64;
+    }
+    Ok(())
 }
 
 struct Out {

@@ -6,7 +6,6 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     ops::Range,
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,12 +28,9 @@ use snap_core::{
 
 use super::Repository;
 use crate::{
-    body::Pieces,
+    body::{Pieces, copy},
     problem::{Code, Problem},
 };
-
-/// Bytes that are copied at a time.
-const COPY_BYTES: usize = 256 << 10;
 
 /// What somebody has of what a commit refers to.
 #[derive(Clone, Debug, Default)]
@@ -131,18 +127,6 @@ fn write_part(
         out.write_all(&bytes[(from - at) as usize..(to - at) as usize])?;
     }
     Ok(end)
-}
-
-fn copy(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
-    let mut piece = vec![0; COPY_BYTES.min((range.end - range.start) as usize)];
-    let mut at = range.start;
-    while at < range.end {
-        let some = piece.len().min((range.end - at) as usize);
-        file.read_exact_at(&mut piece[..some], at)?;
-        out.write_all(&piece[..some])?;
-        at += some as u64;
-    }
-    Ok(())
 }
 
 impl Repository {

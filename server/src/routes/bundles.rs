@@ -95,7 +95,6 @@ async fn lay_out(server: Server, target: Target, have: Have) -> Result<Ready, Pr
 impl Ready {
     /// Answers with what is wanted of it.
     fn answer(self, wanted: &Wanted, is_head: bool) -> Result<Response, Problem> {
-        let range = wanted.range(self.bytes);
         let mut response = Response::new(Body::empty());
         let headers = response.headers_mut();
         about(headers, self.commit, self.is_id, &self.tag);
@@ -104,15 +103,10 @@ impl Ready {
         headers.insert(header::CONTENT_DISPOSITION, name);
         let kind = HeaderValue::from_static("application/vnd.snap.bundle");
         headers.insert(header::CONTENT_TYPE, kind);
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
-        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if let Some(told) = wanted.content_range(self.bytes) {
-            headers.insert(header::CONTENT_RANGE, told?);
-            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-        }
+        wanted.tell(&mut response, self.bytes)?;
         if !is_head {
             // Nobody waits any more if this fails.
-            let _ = self.begin.send(range);
+            let _ = self.begin.send(wanted.range(self.bytes));
             *response.body_mut() = self.body;
         }
         Ok(response)

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{body::Body, extract::State, response::Response};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use serde::Deserialize;
 use snap_core::base::id::{BlobId, CommitId, PackId};
 
@@ -216,14 +216,9 @@ impl Answer {
         let disposition = if saved { &file.saved } else { &file.shown };
         headers.insert(header::CONTENT_TYPE, file.kind.clone());
         headers.insert(header::CONTENT_DISPOSITION, disposition.clone());
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
-        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-        if let Some(told) = wanted.content_range(file.size) {
-            headers.insert(header::CONTENT_RANGE, told?);
-            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-        }
+        wanted.tell(&mut response, file.size)?;
         if !self.is_head {
             *response.body_mut() = match bytes {
                 Some(bytes) => {

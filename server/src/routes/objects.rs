@@ -70,15 +70,12 @@ pub(super) async fn read(
     let range = wanted.range(length);
     let part = bytes.slice(range.start as usize..range.end as usize);
     let mut response = if is_known { ().into_response() } else { part.into_response() };
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    } else if let Some(told) = wanted.content_range(length) {
-        response.headers_mut().insert(header::CONTENT_RANGE, told?);
-        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    match is_known {
+        true => *response.status_mut() = StatusCode::NOT_MODIFIED,
+        false => wanted.tell(&mut response, length)?,
     }
     let headers = response.headers_mut();
     headers.insert(KIND, HeaderValue::from_static(kind.noun()));
-    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::ETAG, tag);
     Ok(response)
 }

@@ -1,31 +1,26 @@
 //! Packs and the index: where bytes come in and go out.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    ops::Range,
-    os::unix::fs::FileExt,
-};
-
 use axum::{
     Json,
     body::Body,
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use snap_core::base::{id::PackId, limits};
 
-use super::{Server, conditional::FOREVER, path::Path, range::Wanted};
+use super::{
+    Server,
+    conditional::{FOREVER, etag},
+    path::Path,
+    range::Wanted,
+};
 use crate::{
     body,
     problem::{Code, Problem},
     repository::{Listed, Sent},
 };
-
-/// Bytes of a pack that are read at a time.
-const READ_BYTES: u64 = 256 << 10;
 
 #[derive(Serialize)]
 pub(super) struct PacksJson {
@@ -71,35 +66,17 @@ pub(super) async fn read(
     let (file, length) = server.with(repo, move |repository| repository.pack(&id)).await?;
     let wanted = Wanted::of(&headers, length)?;
     let range = wanted.range(length);
-    let mut response = Response::builder()
-        .header(header::CONTENT_TYPE, "application/vnd.snap.pack")
-        .header(header::ACCEPT_RANGES, "bytes")
-        .header(header::CACHE_CONTROL, FOREVER)
-        .header(header::ETAG, format!("\"{id}\""))
-        .header(header::CONTENT_LENGTH, range.end - range.start);
-    if wanted != Wanted::All {
-        let last = range.end - 1;
-        response = response
-            .status(StatusCode::PARTIAL_CONTENT)
-            .header(header::CONTENT_RANGE, format!("bytes {}-{last}/{length}", range.start));
-    }
-    let body = match method {
+    let mut response = Response::new(match method {
         Method::HEAD => Body::empty(),
-        _ => body::send(move |out| copy(&file, range, out)),
-    };
-    response.body(body).map_err(|_| Problem::new(Code::Unavailable, ""))
-}
-
-fn copy(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
-    let mut at = range.start;
-    let mut piece = vec![0; READ_BYTES.min(range.end - range.start) as usize];
-    while at < range.end {
-        let some = READ_BYTES.min(range.end - at) as usize;
-        file.read_exact_at(&mut piece[..some], at)?;
-        out.write_all(&piece[..some])?;
-        at += some as u64;
-    }
-    Ok(())
+        _ => body::send(move |out| body::copy(&file, range, out)),
+    });
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_static("application/vnd.snap.pack");
+    headers.insert(header::CONTENT_TYPE, kind);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(FOREVER));
+    headers.insert(header::ETAG, etag(id)?);
+    wanted.tell(&mut response, length)?;
+    Ok(response)
 }
 
 /// `PUT /v1/repos/{repo}/packs/{id}`: checked as it comes; counts once a file

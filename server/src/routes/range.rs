@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::problem::{Code, Problem};
 
@@ -35,20 +36,28 @@ impl Wanted {
         Ok(Self::Part(range))
     }
 
-    /// `Content-Range` of an answer with a part of `length` bytes; none where it
-    /// has all of them.
-    pub(super) fn content_range(&self, length: u64) -> Option<Result<HeaderValue, Problem>> {
-        let Self::Part(range) = self else { return None };
-        let told = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-        Some(HeaderValue::from_str(&told).map_err(|_| Problem::new(Code::Range, "")))
-    }
-
     /// The bytes.
     pub(super) fn range(&self, length: u64) -> Range<u64> {
         match self {
             Self::All => 0..length,
             Self::Part(range) => range.clone(),
         }
+    }
+
+    /// Says in an answer which bytes of something of `length` bytes it has, and
+    /// that others could be asked for. A part makes it a `206`.
+    pub(super) fn tell(&self, response: &mut Response, length: u64) -> Result<(), Problem> {
+        let range = self.range(length);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if *self != Self::All {
+            let told = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+            let told = HeaderValue::from_str(&told).map_err(|_| Problem::new(Code::Range, ""))?;
+            headers.insert(header::CONTENT_RANGE, told);
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        Ok(())
     }
 }
 
@@ -82,5 +91,24 @@ mod tests {
             assert_eq!(of(text, 10), None, "{text}");
         }
         assert_eq!(of("bytes=0-", 0), None);
+    }
+
+    #[test]
+    fn an_answer_says_which_bytes_it_has() {
+        for (wanted, status, bytes, part) in [
+            (Wanted::All, 200, "10", None),
+            (Wanted::Part(2..6), 206, "4", Some("bytes 2-5/10")),
+            (Wanted::Part(0..10), 206, "10", Some("bytes 0-9/10")),
+        ] {
+            let mut response = Response::default();
+            wanted.tell(&mut response, 10).unwrap();
+            let told = |name: header::HeaderName| {
+                response.headers().get(name).map(|value| value.to_str().unwrap())
+            };
+            assert_eq!(response.status().as_u16(), status);
+            assert_eq!(told(header::CONTENT_LENGTH), Some(bytes));
+            assert_eq!(told(header::CONTENT_RANGE), part);
+            assert_eq!(told(header::ACCEPT_RANGES), Some("bytes"));
+        }
     }
 }
