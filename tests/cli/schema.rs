@@ -1,8 +1,4 @@
 //! What is printed under `--json`, against `docs/schema/`.
-//!
-//! The checker knows the part of JSON Schema that the files use, and refuses a
-//! file that uses more: so a keyword with a slip in it is no check that
-//! never fails.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +6,8 @@ use std::{
 };
 
 use rustix::fs::FileType;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use snap_testkit::schema::{sound, valid};
 
 use crate::{env::TestEnv, serve::Serving};
 
@@ -35,7 +32,7 @@ impl Schemas {
             assert!(schema["description"].is_string(), "{name} does not say what it is");
             assert_eq!(schema["properties"]["version"]["const"], 1, "{name}");
             assert_eq!(schema["required"][0], "version", "{name}");
-            sound(&schema).unwrap_or_else(|fault| panic!("{name}.json: {fault}"));
+            sound(&schema, &schema).unwrap_or_else(|fault| panic!("{name}.json: {fault}"));
             by_name.insert(name, schema);
         }
         Self { by_name, seen: BTreeSet::new() }
@@ -48,8 +45,11 @@ impl Schemas {
         for line in lines.lines() {
             let record: Value = serde_json::from_str(line)
                 .unwrap_or_else(|_| panic!("{what} prints what is no JSON: {line}"));
-            let fits: Vec<_> =
-                names.iter().map(|name| (name, valid(&self.by_name[*name], &record))).collect();
+            let check = |name: &str| {
+                let schema = &self.by_name[name];
+                valid(schema, schema, &record)
+            };
+            let fits: Vec<_> = names.iter().map(|name| (name, check(name))).collect();
             match fits.iter().find(|(_, fault)| fault.is_ok()) {
                 Some((name, _)) => {
                     left.remove(**name);
@@ -60,174 +60,6 @@ impl Schemas {
         }
         assert!(left.is_empty(), "{what} printed no {left:?}, but\n{lines}");
     }
-}
-
-const KEYWORDS: [&str; 14] = [
-    "$schema",
-    "$id",
-    "title",
-    "description",
-    "type",
-    "const",
-    "enum",
-    "pattern",
-    "minimum",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "examples",
-];
-
-/// Whether a schema uses known keywords only, and lists all properties.
-fn sound(schema: &Value) -> Result<(), String> {
-    let schema = schema.as_object().ok_or("a schema is an object")?;
-    if let Some(other) = schema.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
-        return Err(format!("unknown keyword {other}"));
-    }
-    let types = types(schema);
-    if types.is_empty() && !schema.contains_key("const") && !schema.contains_key("enum") {
-        let any = schema.keys().all(|key| key == "description");
-        return if any { Ok(()) } else { Err(format!("no type: {schema:?}")) };
-    }
-    if let Some(pattern) = schema.get("pattern") {
-        pattern_fn(pattern.as_str().unwrap_or_default()).ok_or(format!("pattern {pattern}"))?;
-    }
-    if types.contains(&"object") {
-        let more = schema.get("additionalProperties").ok_or("no additionalProperties")?;
-        let properties = schema.get("properties").and_then(Value::as_object);
-        match (more, properties) {
-            // What users name: labels.
-            (Value::Object(_), None) => sound(more)?,
-            (Value::Bool(false), Some(properties)) => {
-                properties.values().try_for_each(sound)?;
-                let required = schema.get("required").and_then(Value::as_array);
-                let required = required.ok_or("nothing is required")?;
-                let unknown =
-                    required.iter().find(|name| !properties.contains_key(name.as_str().unwrap()));
-                unknown.map_or(Ok(()), |name| Err(format!("{name} is required but unknown")))?;
-            }
-            _ => return Err("additionalProperties must be false".to_owned()),
-        }
-    }
-    if types.contains(&"array") {
-        sound(schema.get("items").ok_or("no items")?)?;
-    }
-    Ok(())
-}
-
-fn types(schema: &Map<String, Value>) -> Vec<&str> {
-    match schema.get("type") {
-        Some(Value::String(one)) => vec![one],
-        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    }
-}
-
-type Test = fn(&str) -> bool;
-
-/// The patterns that are used, as functions.
-fn pattern_fn(pattern: &str) -> Option<Test> {
-    let hex: Test = |text| text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    match pattern {
-        "^[0-9a-f]{64}$" => Some(|text| {
-            text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        }),
-        "^([0-9a-f]{2})*$" => Some(hex),
-        "^[0-7]{4}$" => {
-            Some(|text| text.len() == 4 && text.bytes().all(|b| (b'0'..=b'7').contains(&b)))
-        }
-        // RFC 3339 in UTC.
-        "^[-+]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z$" => {
-            Some(|text| text.ends_with('Z') && text.contains('T') && text.len() >= 20)
-        }
-        _ => None,
-    }
-}
-
-/// Whether a value is what a schema says.
-fn valid(schema: &Value, value: &Value) -> Result<(), String> {
-    let schema = schema.as_object().unwrap();
-    let of = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    let types = types(schema);
-    let fits = |known: &&str| *known == of || (*known == "number" && of == "integer");
-    if !types.is_empty() && !types.iter().any(fits) {
-        return Err(format!("{value} is no {types:?}"));
-    }
-    if schema.get("const").is_some_and(|only| only != value) {
-        return Err(format!("{value} is not {}", schema["const"]));
-    }
-    if schema.get("enum").is_some_and(|known| !known.as_array().unwrap().contains(value)) {
-        return Err(format!("{value} is none of {}", schema["enum"]));
-    }
-    if let (Some(least), Some(number)) = (schema.get("minimum"), value.as_f64())
-        && number < least.as_f64().unwrap()
-    {
-        return Err(format!("{value} is less than {least}"));
-    }
-    if let (Some(Value::String(pattern)), Value::String(text)) = (schema.get("pattern"), value)
-        && !pattern_fn(pattern).unwrap()(text)
-    {
-        return Err(format!("{value} does not match {pattern}"));
-    }
-    match value {
-        Value::Array(items) => items.iter().try_for_each(|item| valid(&schema["items"], item)),
-        Value::Object(map) => valid_object(schema, map),
-        _ => Ok(()),
-    }
-}
-
-fn valid_object(schema: &Map<String, Value>, map: &Map<String, Value>) -> Result<(), String> {
-    let none = Map::new();
-    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-    for (key, value) in map {
-        match (properties.get(key), &schema["additionalProperties"]) {
-            (Some(known), _) | (None, known @ Value::Object(_)) => {
-                valid(known, value).map_err(|fault| format!("{key}: {fault}"))?;
-            }
-            _ => return Err(format!("{key} is unknown")),
-        }
-    }
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-    let mut required = required.filter_map(Value::as_str);
-    required.find(|name| !map.contains_key(*name)).map_or(Ok(()), |name| Err(format!("no {name}")))
-}
-
-#[test]
-fn the_checker_finds_faults() {
-    let schema: Value = serde_json::json!({
-        "type": "object", "additionalProperties": false, "required": ["a"],
-        "properties": {
-            "a": { "type": ["integer", "null"], "minimum": 0 },
-            "b": { "type": "string", "pattern": "^[0-7]{4}$" },
-            "c": { "type": "array", "items": { "enum": ["x"] } },
-        },
-    });
-    assert_eq!(sound(&schema), Ok(()));
-    let check = |text: &str| valid(&schema, &serde_json::from_str(text).unwrap());
-    assert_eq!(check(r#"{"a": null, "b": "0644", "c": ["x"]}"#), Ok(()));
-    for bad in [
-        "{}",
-        r#"{"a": -1}"#,
-        r#"{"a": 1.5}"#,
-        r#"{"a": 1, "b": "0999"}"#,
-        r#"{"a": 1, "c": ["y"]}"#,
-        r#"{"a": 1, "d": 1}"#,
-        "[]",
-    ] {
-        assert!(check(bad).is_err(), "{bad}");
-    }
-    let slip = serde_json::json!({ "type": "string", "patern": "x" });
-    assert!(sound(&slip).is_err());
-    assert!(sound(&serde_json::json!({ "type": "object", "properties": {} })).is_err());
 }
 
 /// Commands that print none: their output is a content, a script or a page.

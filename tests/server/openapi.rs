@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::{RequestBuilder, StatusCode};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
+use snap_testkit::schema::{sound, valid};
 
 use crate::place::{Place, Serving};
 
@@ -67,84 +68,25 @@ fn the_document_has_the_routes_there_are_and_no_others() {
     assert_eq!(told, routes);
 }
 
-/// Whether a value is what a schema says.
-fn valid(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
-    if let Some(name) = schema["$ref"].as_str() {
-        let named = document.pointer(name.strip_prefix('#').unwrap());
-        return valid(document, named.ok_or(format!("no {name}"))?, value);
-    }
-    if let Some(any) = schema["anyOf"].as_array() {
-        let fits: Vec<_> = any.iter().map(|schema| valid(document, schema, value)).collect();
-        return if fits.iter().any(Result::is_ok) { Ok(()) } else { Err(format!("{fits:?}")) };
-    }
-    let of = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    let fits = |known: &Value| *known == of || (*known == "number" && of == "integer");
-    let is_type = match &schema["type"] {
-        Value::Array(several) => several.iter().any(fits),
-        Value::Null => true,
-        one => fits(one),
-    };
-    let is_one = schema["enum"].as_array().is_none_or(|known| known.contains(value));
-    let is_const = schema.get("const").is_none_or(|only| only == value);
-    let is_enough = schema["minimum"].as_f64().is_none_or(|least| value.as_f64() >= Some(least));
-    if !(is_type && is_one && is_const && is_enough) {
-        return Err(format!("{value} is not {schema}"));
-    }
-    if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str()) {
-        let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let fits = match pattern {
-            "^[0-9a-f]{64}$" => is_hex && text.len() == 64,
-            "^([0-9a-f]{2})*$" => is_hex && text.len() % 2 == 0,
-            "^[0-7]{4}$" => text.len() == 4 && text.bytes().all(|b| (b'0'..=b'7').contains(&b)),
-            other => return Err(format!("pattern {other} is not known here")),
-        };
-        if !fits {
-            return Err(format!("{text} does not match {pattern}"));
-        }
-    }
-    match value {
-        Value::Array(items) => {
-            items.iter().try_for_each(|item| valid(document, &schema["items"], item))
-        }
-        Value::Object(map) => valid_object(document, schema, map),
-        _ => Ok(()),
-    }
-}
-
-fn valid_object(document: &Value, schema: &Value, map: &Map<String, Value>) -> Result<(), String> {
-    for (key, value) in map {
-        let known = match (&schema["properties"][key], &schema["additionalProperties"]) {
-            (Value::Null, more @ Value::Object(_)) => more,
-            (Value::Null, _) => return Err(format!("{key} is unknown")),
-            (known, _) => known,
-        };
-        valid(document, known, value).map_err(|fault| format!("{key}: {fault}"))?;
-    }
-    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut missing = required.filter(|name| !map.contains_key(*name));
-    missing.next().map_or(Ok(()), |name| Err(format!("no {name}")))
-}
-
 #[test]
-fn the_checker_finds_faults() {
-    let document = serde_json::json!({ "a": { "type": "string", "pattern": "^[0-7]{4}$" } });
-    let schema = serde_json::json!({
-        "type": "object", "additionalProperties": false, "required": ["a"],
-        "properties": { "a": { "$ref": "#/a" }, "b": { "anyOf": [{ "type": "null" }, { "const": 1 }] } },
-    });
-    let check = |text: &str| valid(&document, &schema, &serde_json::from_str(text).unwrap());
-    assert_eq!(check(r#"{"a": "0644", "b": null}"#), Ok(()));
-    for bad in [r#"{"a": "9"}"#, "{}", r#"{"a": "0644", "b": 2}"#, r#"{"a": "0644", "c": 1}"#, "[]"]
-    {
-        assert!(check(bad).is_err(), "{bad}");
+fn every_schema_can_be_checked() {
+    let document = document();
+    let named = document["components"]["schemas"].as_object().unwrap().iter();
+    let mut schemas: Vec<(String, &Value)> =
+        named.map(|(name, schema)| (name.clone(), schema)).collect();
+    let operations = operations(&document);
+    for (path, method, operation) in &operations {
+        for (status, answer) in operation["responses"].as_object().unwrap() {
+            for content in answer["content"].as_object().into_iter().flat_map(|map| map.values()) {
+                if let Some(schema) = content.get("schema") {
+                    schemas.push((format!("{method} {path} {status}"), schema));
+                }
+            }
+        }
+    }
+    assert!(schemas.len() > 40, "{}", schemas.len());
+    for (what, schema) in schemas {
+        assert_eq!(sound(&document, schema), Ok(()), "{what}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Seeded test data and comparisons for snap's tests and benchmarks.
+//! Seeded test data, comparisons and a checker of JSON for snap's tests and
+//! benchmarks.
 //!
 //! Every byte made here follows from a seed, so a failure can be repeated and
 //! two runs of a benchmark work on the same data. The crate knows nothing of
@@ -8,4 +9,5 @@
 pub mod bytes;
 pub mod compare;
 pub mod rng;
+pub mod schema;
 pub mod trees;
