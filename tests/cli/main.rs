@@ -36,6 +36,7 @@ mod remote_sync;
 mod restore;
 mod schema;
 mod serve;
+mod serve_records;
 mod serve_upstream;
 mod stats;
 mod status;

@@ -167,7 +167,7 @@ fn every_record_is_as_its_schema_says() {
 
 /// Files, folders, links, a name that is not UTF-8, and what is none of these;
 /// devices where they can be made.
-fn odd_tree(env: &TestEnv) {
+pub(crate) fn odd_tree(env: &TestEnv) {
     use std::os::unix::ffi::OsStrExt;
     env.write("sub/file", "some text\n");
     std::os::unix::fs::symlink("sub/file", env.path("link")).unwrap();

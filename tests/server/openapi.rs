@@ -90,6 +90,56 @@ fn every_schema_can_be_checked() {
     }
 }
 
+/// Where the document has records of the command line, their schemas, and what of
+/// those only the command line has.
+const RECORDS: [(&str, &str, &[&str]); 7] = [
+    ("Commit", "commit", &["renames"]),
+    ("Entry", "entry", &[]),
+    ("Change", "change", &["binary", "lines_added", "lines_removed"]),
+    ("Version", "version", &[]),
+    ("Stats/properties/commits/items", "stats-commit", &[]),
+    ("Stats/properties/files/items", "stats-file", &[]),
+    ("Stats/properties/store", "stats-store", &[]),
+];
+
+/// A schema as it is told apart from others: without what is said about it, with
+/// what it refers to in place, words in order.
+fn plain(document: &Value, schema: &Value) -> Value {
+    if let Some(name) = schema["$ref"].as_str() {
+        return plain(document, document.pointer(&name[1..]).unwrap());
+    }
+    match schema {
+        Value::Object(map) => {
+            let said = ["$schema", "$id", "title", "description"];
+            let rest = map.iter().filter(|(key, _)| !said.contains(&key.as_str()));
+            rest.map(|(key, value)| (key.clone(), plain(document, value))).collect()
+        }
+        Value::Array(words) => {
+            let mut words: Vec<&str> = words.iter().map(|word| word.as_str().unwrap()).collect();
+            words.sort_unstable();
+            words.into()
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn records_are_those_of_the_command_line() {
+    let document = document();
+    for (place, name, only) in RECORDS {
+        let told = document.pointer(&format!("/components/schemas/{place}")).unwrap();
+        let file = root().join(format!("docs/schema/{name}.json"));
+        let record: Value = serde_json::from_str(&fs_err::read_to_string(file).unwrap()).unwrap();
+        let mut record = plain(&record, &record);
+        // A line says which record it is; what a server answers has a place.
+        let is_left_out = |key: &str| ["version", "type"].contains(&key) || only.contains(&key);
+        record["properties"].as_object_mut().unwrap().retain(|key, _| !is_left_out(key));
+        let required = record["required"].as_array_mut().unwrap();
+        required.retain(|key| !is_left_out(key.as_str().unwrap()));
+        assert_eq!(plain(&document, told), record, "{name}");
+    }
+}
+
 /// A request for each operation that goes well, in an order in which it does.
 fn requests(
     serving: &Serving,

@@ -2,17 +2,19 @@
 
 use std::{ffi::OsString, io, io::Write, os::unix::ffi::OsStrExt};
 
-use serde::Serialize;
 use snap_core::{
     format::tree::Kind,
-    ops::find::{self, Case, Found, Options, Range, Stamp, Version, Wanted},
+    ops::{
+        find::{self, Case, Found, Options, Range, Stamp, Wanted},
+        record::VersionRecord,
+    },
 };
 
 use crate::{
     commands::log::all_starts,
     context::Context,
     report::{CliError, Done},
-    ui::{Out, Ui, VERSION, hex, size, size::Size, text, time},
+    ui::{Out, Ui, Versioned, size, size::Size, text, time},
 };
 
 /// Ranges of one version that text lists at most.
@@ -91,10 +93,10 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<Done, CliError> {
     let mut each = |found: &Found| {
         progress.clear();
         match cx.ui().is_json() {
-            true => found
-                .versions
-                .iter()
-                .try_for_each(|version| Ok(out.json(&VersionJson::new(&found.path, version))?)),
+            true => found.versions.iter().try_for_each(|version| {
+                let record = VersionRecord::new(&found.path, version);
+                Ok(out.json(&Versioned::new(record))?)
+            }),
             false => Ok::<_, CliError>(write_one(&mut out, cx.ui(), found)?),
         }
     };
@@ -110,76 +112,6 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<Done, CliError> {
         cx.ui().status(format_args!("Nothing in {commits} is named {pattern}"));
     }
     Ok(Done::Well)
-}
-
-#[derive(Serialize)]
-struct StampJson {
-    id: String,
-    time: String,
-}
-
-impl From<&Stamp> for StampJson {
-    fn from(stamp: &Stamp) -> Self {
-        Self { id: stamp.id.to_string(), time: time::rfc3339(stamp.time) }
-    }
-}
-
-#[derive(Serialize)]
-struct RangeJson {
-    first: StampJson,
-    last: StampJson,
-    commits: u64,
-}
-
-/// One version of a path.
-#[derive(Serialize)]
-struct VersionJson {
-    version: u32,
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
-    kind: &'static str,
-    mode: String,
-    size: Option<u64>,
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<[u32; 2]>,
-    commits: u64,
-    ranges: Vec<RangeJson>,
-}
-
-impl VersionJson {
-    fn new(path: &[u8], version: &Version) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (size, id, target) = match &version.kind {
-            Kind::File { size, id } => (Some(*size), Some(id.to_string()), None),
-            Kind::Symlink { target } => (None, None, Some(text(target))),
-            _ => (None, None, None),
-        };
-        let range = |range: &Range| RangeJson {
-            first: (&range.first).into(),
-            last: (&range.last).into(),
-            commits: range.commits,
-        };
-        Self {
-            version: VERSION,
-            path: text(path),
-            path_hex: std::str::from_utf8(path).is_err().then(|| hex(path)),
-            kind: version.kind.noun(),
-            mode: format!("{:04o}", version.mode),
-            size,
-            id,
-            mtime: version.mtime.map(time::rfc3339),
-            target,
-            device: device(&version.kind),
-            commits: version.commits(),
-            ranges: version.ranges.iter().map(range).collect(),
-        }
-    }
 }
 
 /// Number of a device.

@@ -16,6 +16,7 @@ use snap_core::{
     ops::{
         log,
         path_log::{self, Moved, Renames},
+        record::{self, CommitRecord},
     },
     repo::{Head, Repo, history::Parents, ref_name::RefKind},
 };
@@ -26,7 +27,7 @@ use crate::{
     remote::Split,
     report::{CliError, Done},
     ui::{
-        CommitJson, Out, Ui, hex, size,
+        Out, Ui, Versioned, size,
         size::Size,
         text,
         time::{self, Day},
@@ -164,7 +165,8 @@ impl Writer<'_> {
         let (out, ui) = (&mut self.out, self.ui);
         if ui.is_json() {
             let renames = moved.iter().map(RenameJson::new).collect();
-            return out.json(&StepJson { commit: CommitJson::new(commit.0, commit.1), renames });
+            let commit = Versioned::new(CommitRecord::new(commit.0, commit.1));
+            return out.json(&StepJson { commit, renames });
         }
         if self.args.oneline {
             return write_line(out, ui, commit, &self.names);
@@ -184,9 +186,9 @@ impl Writer<'_> {
 
 /// A commit, with the renames in it that were followed.
 #[derive(Serialize)]
-struct StepJson<'a> {
+struct StepJson {
     #[serde(flatten)]
-    commit: CommitJson<'a>,
+    commit: Versioned<CommitRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     renames: Vec<RenameJson>,
 }
@@ -203,8 +205,7 @@ struct RenameJson {
 
 impl RenameJson {
     fn new(Moved { from, to }: &Moved) -> Self {
-        let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        let exact = |path: &[u8]| std::str::from_utf8(path).is_err().then(|| hex(path));
+        let (text, exact) = (record::text, record::exact);
         Self { from: text(from), from_hex: exact(from), to: text(to), to_hex: exact(to) }
     }
 }

@@ -4,14 +4,17 @@ use std::{ffi::OsString, io, io::Write};
 
 use snap_core::{
     format::tree::{Entry, Kind, Metadata},
-    ops::list::{self, Depth},
+    ops::{
+        list::{self, Depth},
+        record::EntryRecord,
+    },
     repo::path::{Found, components},
 };
 
 use crate::{
     context::Context,
     report::{CliError, Done},
-    ui::{EntryJson, Out, Ui, size::Size, text, time},
+    ui::{Out, Ui, Versioned, size::Size, text, time},
 };
 
 const EXAMPLES: &str = "\
@@ -79,7 +82,7 @@ fn write_one(
     entry: &Entry,
 ) -> io::Result<()> {
     if ui.is_json() {
-        return out.json(&EntryJson::new(path, entry));
+        return out.json(&Versioned::new(EntryRecord::new(path, entry)));
     }
     if args.long {
         write!(out, "{} ", columns(entry))?;

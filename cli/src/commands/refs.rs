@@ -178,7 +178,7 @@ pub(super) fn write_log(cx: &Context, name: &str, lines: &[Line]) -> Result<(), 
             true => out.json(&LineJson {
                 version: 1,
                 name,
-                time: time::rfc3339(line.time),
+                time: line.time.rfc3339(),
                 old: line.old.to_string(),
                 new: line.new.to_string(),
                 who: &line.who,

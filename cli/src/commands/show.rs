@@ -4,6 +4,7 @@ use std::{ffi::OsString, io, io::Write};
 
 use snap_core::{
     format::tree::{Entry, Kind},
+    ops::record::{CommitRecord, EntryRecord},
     repo::path::{Found, components},
 };
 
@@ -11,7 +12,7 @@ use crate::{
     commands::log,
     context::Context,
     report::{CliError, Done},
-    ui::{CommitJson, EntryJson, Out, size, size::Size, text, time},
+    ui::{Out, Versioned, size, size::Size, text, time},
 };
 
 const EXAMPLES: &str = "\
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
     let mut out = cx.ui().out();
     match found.find()? {
         Found::Root(_) if cx.ui().is_json() => {
-            out.json(&CommitJson::new(&found.id, &found.commit))?;
+            out.json(&Versioned::new(CommitRecord::new(&found.id, &found.commit)))?;
         }
         Found::Root(tree) => {
             let commit = (&found.id, &found.commit);
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
         Found::Entry(entry) => {
             let path = components(path).collect::<Vec<_>>().join(&b'/');
             match cx.ui().is_json() {
-                true => out.json(&EntryJson::new(&path, &entry))?,
+                true => out.json(&Versioned::new(EntryRecord::new(&path, &entry)))?,
                 false => write_entry(&mut out, cx, &path, &entry)?,
             }
         }

@@ -2,17 +2,16 @@
 
 use std::{io, io::Write};
 
-use serde::Serialize;
-use snap_core::{
-    ops::stats::{self, CommitStats, FrameFacts, KindFacts, LargeFile, Options, Outcome},
-    store::Shares,
+use snap_core::ops::{
+    record::{AddedRecord, LargeFileRecord, StoreRecord},
+    stats::{self, CommitStats, FrameFacts, LargeFile, Options, Outcome},
 };
 
 use crate::{
     commands::log::all_starts,
     context::Context,
     report::{CliError, Done},
-    ui::{Out, Ui, VERSION, hex, size, size::Size, text, time},
+    ui::{Out, Ui, Versioned, size, size::Size, text, time},
 };
 
 const EXAMPLES: &str = "\
@@ -70,158 +69,14 @@ pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<Done, CliError> {
     Ok(Done::Well)
 }
 
-#[derive(Serialize)]
-struct CommitJson<'a> {
-    version: u32,
-    r#type: &'static str,
-    id: String,
-    time: String,
-    message: &'a str,
-    snapshot_bytes: u64,
-    changed_files: u64,
-    changed_bytes: u64,
-    new_objects: u64,
-    new_bytes: u64,
-    stored_bytes: u64,
-    meta_objects: u64,
-    meta_bytes: u64,
-    meta_stored_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct FileJson {
-    version: u32,
-    r#type: &'static str,
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
-    size: u64,
-    id: String,
-    commit: String,
-}
-
-#[derive(Serialize)]
-struct FramesJson {
-    count: u64,
-    raw_bytes: u64,
-    stored_bytes: u64,
-}
-
-impl From<&FrameFacts> for FramesJson {
-    fn from(facts: &FrameFacts) -> Self {
-        let FrameFacts { frames, raw_bytes, stored_bytes } = *facts;
-        Self { count: frames, raw_bytes, stored_bytes }
-    }
-}
-
-#[derive(Serialize)]
-struct KindJson {
-    count: u64,
-    bytes: u64,
-}
-
-impl From<&KindFacts> for KindJson {
-    fn from(facts: &KindFacts) -> Self {
-        Self { count: facts.objects, bytes: facts.bytes }
-    }
-}
-
-#[derive(Serialize)]
-struct StoreJson {
-    version: u32,
-    r#type: &'static str,
-    commits: u64,
-    snapshot_bytes: u64,
-    changed_bytes: u64,
-    new_bytes: u64,
-    stored_bytes: u64,
-    meta_bytes: u64,
-    meta_stored_bytes: u64,
-    dedup_ratio: Option<f64>,
-    compression_ratio: Option<f64>,
-    packs: u64,
-    pack_bytes: u64,
-    data_frames: FramesJson,
-    meta_frames: FramesJson,
-    blobs: KindJson,
-    chunk_lists: KindJson,
-    trees: KindJson,
-    commit_objects: KindJson,
-    repeated: KindJson,
-}
-
-impl StoreJson {
-    fn new(outcome: &Outcome) -> Self {
-        let (added, store) = (&outcome.added, &outcome.store);
-        let (dedup_ratio, compression_ratio) = ratios(outcome);
-        Self {
-            version: VERSION,
-            r#type: "store",
-            commits: outcome.commit_count,
-            snapshot_bytes: outcome.snapshot_bytes,
-            changed_bytes: added.changed_bytes,
-            new_bytes: added.data.raw_bytes,
-            stored_bytes: added.data.stored_bytes(),
-            meta_bytes: added.meta.raw_bytes,
-            meta_stored_bytes: added.meta.stored_bytes(),
-            dedup_ratio,
-            compression_ratio,
-            packs: store.packs,
-            pack_bytes: store.pack_bytes,
-            data_frames: (&store.data).into(),
-            meta_frames: (&store.meta).into(),
-            blobs: (&store.blobs).into(),
-            chunk_lists: (&store.chunk_lists).into(),
-            trees: (&store.trees).into(),
-            commit_objects: (&store.commits).into(),
-            repeated: (&store.repeated).into(),
-        }
-    }
-}
-
 fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
     for commit in &outcome.commits {
-        let added = &commit.added;
-        out.json(&CommitJson {
-            version: VERSION,
-            r#type: "commit",
-            id: commit.id.to_string(),
-            time: time::rfc3339(commit.time),
-            message: &commit.message,
-            snapshot_bytes: commit.bytes,
-            changed_files: added.changed_files,
-            changed_bytes: added.changed_bytes,
-            new_objects: added.data.objects,
-            new_bytes: added.data.raw_bytes,
-            stored_bytes: added.data.stored_bytes(),
-            meta_objects: added.meta.objects,
-            meta_bytes: added.meta.raw_bytes,
-            meta_stored_bytes: added.meta.stored_bytes(),
-        })?;
+        out.json(&Versioned::of_type("commit", AddedRecord::from(commit)))?;
     }
-    for LargeFile { bytes, id, path, commit } in &outcome.files {
-        out.json(&FileJson {
-            version: VERSION,
-            r#type: "file",
-            path: String::from_utf8_lossy(path).into_owned(),
-            path_hex: std::str::from_utf8(path).is_err().then(|| hex(path)),
-            size: *bytes,
-            id: id.to_string(),
-            commit: commit.to_string(),
-        })?;
+    for file in &outcome.files {
+        out.json(&Versioned::of_type("file", LargeFileRecord::from(file)))?;
     }
-    out.json(&StoreJson::new(outcome))
-}
-
-/// How much smaller deduplication and compression make the contents; `None`
-/// where there are none.
-fn ratios(outcome: &Outcome) -> (Option<f64>, Option<f64>) {
-    let ratio = |of: u64, to: u64| {
-        let ratio = of as f64 / to as f64;
-        (to > 0).then(|| (ratio * 100.0).round() / 100.0)
-    };
-    let Shares { raw_bytes, .. } = outcome.added.data;
-    (ratio(outcome.snapshot_bytes, raw_bytes), ratio(raw_bytes, outcome.added.data.stored_bytes()))
+    out.json(&Versioned::of_type("store", StoreRecord::from(outcome)))
 }
 
 fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
@@ -237,7 +92,7 @@ fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
         }
         writeln!(out)?;
     }
-    let (dedup, compression) = ratios(outcome);
+    let (dedup, compression) = (outcome.dedup_ratio(), outcome.compression_ratio());
     let added = &outcome.added;
     let times = |ratio: Option<f64>| match ratio.filter(|ratio| *ratio >= 1.05) {
         Some(ratio) => format!(" ({ratio:.1} times smaller)"),

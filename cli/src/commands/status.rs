@@ -6,7 +6,10 @@ use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
     format::commit::Commit,
-    ops::diff::{self, Change, New, Options, Outcome, Status, What},
+    ops::{
+        diff::{self, Change, New, Options, Outcome, Status, What},
+        record::CommitRecord,
+    },
     repo::{Head, Repo},
 };
 
@@ -23,7 +26,7 @@ use crate::{
     },
     context::Context,
     report::{CliError, Done},
-    ui::{CommitJson, Out, Progress, Ui, VERSION, size, size::Size, text, time},
+    ui::{Out, Progress, Ui, VERSION, Versioned, size, size::Size, text, time},
 };
 
 const EXAMPLES: &str = "\
@@ -122,7 +125,7 @@ struct StatusJson<'a> {
     version: u32,
     r#type: &'static str,
     branch: Option<&'a str>,
-    commit: Option<CommitJson<'a>>,
+    commit: Option<Versioned<CommitRecord>>,
 }
 
 impl<'a> List<'a> {
@@ -151,7 +154,7 @@ impl<'a> List<'a> {
         match self.form {
             Form::Short => {}
             Form::Json => {
-                let commit = last.map(|(id, commit)| CommitJson::new(id, commit));
+                let commit = last.map(|(id, commit)| Versioned::new(CommitRecord::new(id, commit)));
                 self.out.json(&StatusJson {
                     version: VERSION,
                     r#type: "status",

@@ -106,7 +106,7 @@ impl<'a> UndoJson<'a> {
             kind,
             from: target(&plan.from),
             to: target(&plan.to),
-            time: time::rfc3339(plan.change.time),
+            time: plan.change.time.rfc3339(),
             who: &plan.change.who,
             reason: &plan.change.reason,
             done: false,

@@ -29,7 +29,7 @@ use signal_hook::SigId;
 use snap_core::base::{id::Id, time::Time};
 
 pub(crate) use self::{
-    json::{CommitJson, EntryJson, VERSION, hex},
+    json::{VERSION, Versioned},
     out::Out,
     paint::Paint,
     progress::Progress,

@@ -1,5 +1,5 @@
-//! Times as people write and read them: local on a terminal and in text,
-//! RFC 3339 in UTC in JSON.
+//! Times as people write and read them: local on a terminal and in text. In JSON
+//! they are [RFC 3339 in UTC](Time::rfc3339).
 
 use jiff::{
     Timestamp, ToSpan,
@@ -15,11 +15,6 @@ pub(crate) fn local(time: Time) -> String {
         strtime::format("%Y-%m-%d %H:%M:%S %:z", &stamp.to_zoned(TimeZone::system())).ok()
     });
     shown.unwrap_or_else(|| format!("{} s", time.secs))
-}
-
-/// RFC 3339 in UTC, with as many decimals as there are.
-pub(crate) fn rfc3339(time: Time) -> String {
-    timestamp(time).map_or_else(|| format!("@{}.{:09}", time.secs, time.nanos), |t| t.to_string())
 }
 
 /// Which moment a date without a time stands for.
@@ -101,7 +96,7 @@ mod tests {
 
     fn utc(text: &str) -> Option<String> {
         let now = parse_exact("2026-11-21T12:00:00Z").unwrap();
-        parse(text, now).map(rfc3339)
+        parse(text, now).map(Time::rfc3339)
     }
 
     #[test]
@@ -111,6 +106,14 @@ mod tests {
         assert_eq!(utc("now").unwrap(), "2026-11-21T12:00:00Z");
         for bad in ["", "soon", "2026-13-01", "2026-11-01T", "2026-11-01T25:00", "11"] {
             assert_eq!(utc(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_in_json_are_those_that_jiff_prints() {
+        for secs in (-377_705_000_000..253_402_200_000).step_by(1_234_567_891) {
+            let time = Time { secs, nanos: secs.unsigned_abs() as u32 % 1_000_000_000 };
+            assert_eq!(timestamp(time).unwrap().to_string(), time.rfc3339());
         }
     }
 

@@ -71,18 +71,21 @@ impl Time {
         }
     }
 
-    /// RFC 3339 in UTC, with as many decimals as there are; `@secs.nanos` for a
-    /// year that it has no room for.
+    /// RFC 3339 in UTC, with as many decimals as there are. It has no room for other
+    /// years than 0 to 9999: those back to -9999 are told with a sign and six digits,
+    /// as ISO 8601 has them, and for all others it is `@secs.nanos`.
     pub fn rfc3339(self) -> String {
         let Civil { year, month, day, hour, minute, second } = self.civil();
-        if !(0..10_000).contains(&year) {
-            return format!("@{}.{:09}", self.secs, self.nanos);
-        }
+        let year = match year {
+            0..=9999 => format!("{year:04}"),
+            -9999..0 => format!("-{:06}", -year),
+            _ => return format!("@{}.{:09}", self.secs, self.nanos),
+        };
         let nanos = match self.nanos {
             0 => String::new(),
             nanos => format!(".{}", format!("{nanos:09}").trim_end_matches('0')),
         };
-        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{nanos}Z")
+        format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{nanos}Z")
     }
 
     /// How long before `now` it was, in words, such as `2 hours ago`.
@@ -138,6 +141,9 @@ mod tests {
             (1_795_305_600, 0, "2026-11-22T00:00:00Z"),
             (4_107_542_400, 0, "2100-03-01T00:00:00Z"),
             (253_402_300_799, 0, "9999-12-31T23:59:59Z"),
+            (-62_167_219_201, 0, "-000001-12-31T23:59:59Z"),
+            (-377_705_116_800, 0, "-009999-01-01T00:00:00Z"),
+            (-377_705_116_801, 0, "@-377705116801.000000000"),
             (253_402_300_800, 0, "@253402300800.000000000"),
             (i64::MIN, 0, "@-9223372036854775808.000000000"),
             (i64::MAX, 0, "@9223372036854775807.000000000"),

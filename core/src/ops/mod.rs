@@ -1,5 +1,6 @@
 //! Layer 6: what users ask for. An operation is a function; its `Options` are
-//! choices with a default, its `Outcome` says what happened, in numbers.
+//! choices with a default, its `Outcome` says what happened, in numbers. What
+//! programs are told of it is in [`record`].
 
 pub mod absent;
 pub mod accept;
@@ -14,6 +15,7 @@ pub mod list;
 pub mod log;
 pub mod path_log;
 pub mod reach;
+pub mod record;
 pub mod restore;
 pub mod select;
 pub mod stats;

@@ -17,6 +17,7 @@ use snap_core::{
     ops::{
         export::{self, ExportError, Format, Prefix},
         list::{self, Depth, ListError},
+        record::{CommitRecord, EntryRecord},
         restore::What,
     },
     repo::path::{Found, components},
@@ -26,7 +27,6 @@ use super::{
     Server,
     conditional::{about, etag, is_known, not_modified},
     disposition::{Manner, disposition},
-    json::{CommitJson, EntryJson},
     target::{Asked, Target},
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Form of what is said here; part of the ETags.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// `GET …/commits/{commit}`.
 pub(super) async fn read(
@@ -51,7 +51,7 @@ pub(super) async fn read(
     if is_known(&headers, &tag) {
         return Ok(not_modified(id, is_id, &tag));
     }
-    let mut response = Json(CommitJson::new(id, &commit)).into_response();
+    let mut response = Json(CommitRecord::new(&id, &commit)).into_response();
     about(response.headers_mut(), id, is_id, &tag);
     Ok(response)
 }
@@ -95,7 +95,7 @@ pub(super) async fn tree(
             write!(out, "{{\"commit\":\"{}\",\"entries\":[", revision.id)?;
             match found {
                 Found::Entry(entry) if entry.folder().is_none() => {
-                    serde_json::to_writer(&mut *out, &told(&path, &entry))?;
+                    serde_json::to_writer(&mut *out, &EntryRecord::new(&path, &entry))?;
                 }
                 found => {
                     let tree = found.tree().unwrap_or(revision.commit.tree);
@@ -106,10 +106,6 @@ pub(super) async fn tree(
         });
     }
     Ok(response)
-}
-
-fn told(path: &[u8], entry: &Entry) -> EntryJson {
-    EntryJson::new(path, &entry.kind, &entry.metadata)
 }
 
 fn write_entries(
@@ -124,7 +120,7 @@ fn write_entries(
         let first = line.is_empty();
         line.clear();
         line.extend_from_slice(if first { b"\n" } else { b",\n" });
-        serde_json::to_writer(&mut line, &told(path, entry))?;
+        serde_json::to_writer(&mut line, &EntryRecord::new(path, entry))?;
         out.write_all(&line)
     };
     match list::run(repository.repo().store(), folder, depth, &Silent, &mut each) {

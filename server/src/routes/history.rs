@@ -5,30 +5,25 @@
 
 use std::num::NonZeroU64;
 
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use snap_core::{
     base::id::CommitId,
     ops::{
         diff::{self, DiffError, New},
-        find::{self, Found, Range, Stamp, Version},
+        find::{self, Found},
         log,
         path_log::{self, Renames},
+        record::{
+            AddedRecord, ChangeRecord, CommitRecord, LargeFileRecord, StoreRecord, VersionRecord,
+            exact, text,
+        },
         stats,
     },
     repo::past::PastError,
 };
 
-use super::{
-    Server,
-    json::{ChangeJson, CommitJson, EntryJson, exact, text},
-    path::Path,
-    target::Asked,
-};
+use super::{Server, path::Path, target::Asked};
 use crate::{
     body::watched,
     problem::{Code, Problem},
@@ -98,7 +93,7 @@ pub(super) struct AskedLog {
 
 #[derive(Debug, Serialize)]
 pub(super) struct LogJson {
-    commits: Vec<CommitJson>,
+    commits: Vec<CommitRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -138,7 +133,7 @@ pub(super) async fn log(
         let next = (commits.len() as u64 > limit).then(|| cursor.after(limit));
         let told = commits.iter().take(limit as usize);
         Ok(LogJson {
-            commits: told.map(|(id, commit)| CommitJson::new(*id, commit)).collect(),
+            commits: told.map(|(id, commit)| CommitRecord::new(id, commit)).collect(),
             next,
         })
     });
@@ -158,7 +153,7 @@ pub(super) struct AskedDiff {
 pub(super) struct DiffJson {
     from: String,
     to: String,
-    changes: Vec<ChangeJson>,
+    changes: Vec<ChangeRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -186,7 +181,9 @@ pub(super) async fn diff(
             match met.checked_sub(cursor.skip) {
                 None | Some(0) => {}
                 Some(at) if at > limit => return Err(DiffError::Interrupted),
-                Some(_) => changes.push(ChangeJson::new(&change)),
+                Some(_) => {
+                    changes.push(ChangeRecord::new(&change, change.differences().usual()));
+                }
             }
             Ok(())
         };
@@ -237,56 +234,12 @@ struct FoundJson {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
-    versions: Vec<VersionJson>,
-}
-
-#[derive(Debug, Serialize)]
-struct VersionJson {
-    #[serde(flatten)]
-    entry: EntryJson,
-    commits: u64,
-    ranges: Vec<RangeJson>,
-}
-
-#[derive(Debug, Serialize)]
-struct RangeJson {
-    first: StampJson,
-    last: StampJson,
-    commits: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct StampJson {
-    id: String,
-    time: String,
-}
-
-impl From<&Stamp> for StampJson {
-    fn from(stamp: &Stamp) -> Self {
-        Self { id: stamp.id.to_string(), time: stamp.time.rfc3339() }
-    }
+    versions: Vec<VersionRecord>,
 }
 
 impl FoundJson {
     fn new(Found { path, versions }: &Found) -> Self {
-        let range = |range: &Range| RangeJson {
-            first: (&range.first).into(),
-            last: (&range.last).into(),
-            commits: range.commits,
-        };
-        let version = |version: &Version| {
-            let metadata = snap_core::format::tree::Metadata {
-                mode: version.mode,
-                mtime: version.mtime,
-                ..Default::default()
-            };
-            VersionJson {
-                entry: EntryJson::new(path, &version.kind, &metadata),
-                commits: version.commits(),
-                ranges: version.ranges.iter().map(range).collect(),
-            }
-        };
-        let versions = versions.iter().map(version).collect();
+        let versions = versions.iter().map(|version| VersionRecord::new(path, version)).collect();
         Self { path: text(path), path_hex: exact(path), versions }
     }
 }
@@ -327,12 +280,30 @@ pub(super) struct AskedStats {
     limit: Option<u64>,
 }
 
+/// What each commit added, the largest files, and what the store holds.
+#[derive(Debug, Serialize)]
+pub(super) struct StatsJson {
+    commits: Vec<AddedRecord>,
+    files: Vec<LargeFileRecord>,
+    store: StoreRecord,
+}
+
+impl From<&stats::Outcome> for StatsJson {
+    fn from(outcome: &stats::Outcome) -> Self {
+        Self {
+            commits: outcome.commits.iter().map(AddedRecord::from).collect(),
+            files: outcome.files.iter().map(LargeFileRecord::from).collect(),
+            store: outcome.into(),
+        }
+    }
+}
+
 /// `GET /v1/repos/{repo}/stats`.
 pub(super) async fn stats(
     State(server): State<Server>,
     Path(repo): Path<String>,
     Asked(asked): Asked<AskedStats>,
-) -> Result<Response, Problem> {
+) -> Result<Json<StatsJson>, Problem> {
     let limit = page(asked.limit)? as usize;
     let counted = watched(move |observer| {
         let repository = server.hub().get(&repo)?;
@@ -340,5 +311,5 @@ pub(super) async fn stats(
         let options = stats::Options { commits: limit, files: limit };
         Ok(stats::run(repository.repo().store(), &[start], &options, observer)?)
     });
-    Ok(Json(super::stats_json::StatsJson::new(&counted.await?)).into_response())
+    Ok(Json((&counted.await?).into()))
 }

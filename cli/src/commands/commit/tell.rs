@@ -3,19 +3,24 @@
 use std::{io::Write, time::Duration};
 
 use serde::Serialize;
-use snap_core::{base::id::CommitId, format::commit::Commit, ops::commit::Outcome, repo::Repo};
+use snap_core::{
+    base::id::CommitId,
+    format::commit::Commit,
+    ops::{commit::Outcome, record::CommitRecord},
+    repo::Repo,
+};
 
 use crate::{
     context::Context,
     report::CliError,
-    ui::{CommitJson, size, size::Size, time},
+    ui::{Versioned, size, size::Size, time},
 };
 
 /// A commit with what making it took.
 #[derive(Serialize)]
-struct Made<'a> {
+struct Made {
     #[serde(flatten)]
-    commit: CommitJson<'a>,
+    commit: Versioned<CommitRecord>,
     created: bool,
     files_new: u64,
     files_changed: u64,
@@ -53,7 +58,7 @@ pub(super) fn id(outcome: &Outcome, repo: &Repo, cx: &Context) -> Result<(), Cli
     if cx.ui().is_json() {
         let commit = read(id, repo)?;
         out.json(&Made {
-            commit: CommitJson::new(id, &commit),
+            commit: Versioned::new(CommitRecord::new(id, &commit)),
             created: outcome.created,
             files_new: outcome.files_new,
             files_changed: outcome.files_changed,

@@ -1,52 +1,20 @@
 //! Changes in JSON.
 
 use serde::Serialize;
-use snap_core::{
-    format::tree::Metadata,
-    ops::diff::{Change, Differences, Item, Outcome, Status, What},
+use snap_core::ops::{
+    diff::{Change, Differences, Outcome},
+    record::ChangeRecord,
 };
 
-use crate::ui::{VERSION, hex, time};
+use crate::ui::{VERSION, Versioned};
 
 /// A change.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChangeJson {
-    version: u32,
-    r#type: &'static str,
-    status: &'static str,
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    old_path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    old_path_hex: Option<String>,
-    differences: Vec<&'static str>,
-    old: Option<ItemJson>,
-    new: Option<ItemJson>,
+    #[serde(flatten)]
+    change: Versioned<ChangeRecord>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     lines: Option<LinesJson>,
-}
-
-/// One side of a change.
-#[derive(Debug, Serialize)]
-struct ItemJson {
-    kind: &'static str,
-    mode: String,
-    size: Option<u64>,
-    id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    device: Option<[u32; 2]>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    xattrs: Vec<String>,
 }
 
 /// How many lines came and went; neither is there for what is no text.
@@ -57,72 +25,11 @@ pub(crate) struct LinesJson {
     pub(crate) lines_removed: Option<u64>,
 }
 
-/// The word for what happened.
-pub(crate) fn word(status: Status) -> &'static str {
-    match status {
-        Status::Added => "added",
-        Status::Removed => "removed",
-        Status::Modified => "modified",
-        Status::Metadata => "metadata",
-        Status::Kind => "kind",
-        Status::Renamed => "renamed",
-    }
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn exact(bytes: &[u8]) -> Option<String> {
-    std::str::from_utf8(bytes).is_err().then(|| hex(bytes))
-}
-
 impl ChangeJson {
     /// Takes what a change says.
     pub(crate) fn new(change: &Change, differences: Differences, lines: Option<LinesJson>) -> Self {
-        Self {
-            version: VERSION,
-            r#type: "change",
-            status: word(change.status()),
-            path: lossy(&change.path),
-            path_hex: exact(&change.path),
-            old_path: change.old_path.as_deref().map(lossy),
-            old_path_hex: change.old_path.as_deref().and_then(exact),
-            differences: differences.names(),
-            old: change.old.as_ref().map(ItemJson::new),
-            new: change.new.as_ref().map(ItemJson::new),
-            lines,
-        }
-    }
-}
-
-impl ItemJson {
-    fn new(item: &Item) -> Self {
-        let Metadata { mode, owner, mtime, xattrs, .. } = &item.metadata;
-        let (mut size, mut id, mut target, mut device) = (None, None, None, None);
-        match &item.what {
-            What::File { size: bytes, id: content } => {
-                (size, id) = (Some(*bytes), content.map(|id| id.to_string()));
-            }
-            What::Folder { id: tree } => id = tree.map(|id| id.to_string()),
-            What::Symlink { target: path } => target = Some(lossy(path)),
-            What::CharDevice { device: of } | What::BlockDevice { device: of } => {
-                device = Some([of.major, of.minor]);
-            }
-            What::Fifo | What::Socket => {}
-        }
-        Self {
-            kind: item.what.noun(),
-            mode: format!("{mode:04o}"),
-            size,
-            id,
-            mtime: mtime.map(time::rfc3339),
-            uid: owner.as_ref().map(|owner| owner.uid),
-            gid: owner.as_ref().map(|owner| owner.gid),
-            target,
-            device,
-            xattrs: xattrs.iter().map(|xattr| lossy(&xattr.name)).collect(),
-        }
+        let record = ChangeRecord::new(change, differences);
+        Self { change: Versioned::of_type("change", record), lines }
     }
 }
 

@@ -1,11 +1,12 @@
 //! What is different beside the content, in words.
 
 use snap_core::{
+    base::time::Time,
     format::tree::Metadata,
     ops::diff::{Change, Differences, Item, Status, What},
 };
 
-use crate::ui::{text, time};
+use crate::ui::text;
 
 /// What changed, where that is not a content that can be compared by lines.
 pub(crate) fn words(change: &Change, differences: Differences) -> String {
@@ -71,7 +72,7 @@ pub(crate) fn described(
         if shown.is_empty() { "(none)".to_owned() } else { shown.join(" ") }
     });
     add(differences.mtime, "mtime", |metadata| {
-        metadata.mtime.map_or_else(|| "(none)".to_owned(), time::rfc3339)
+        metadata.mtime.map_or_else(|| "(none)".to_owned(), Time::rfc3339)
     });
     add(differences.link, "link", |metadata| {
         metadata.link.map_or_else(|| "(none)".to_owned(), |link| format!("{link:016x}"))

@@ -254,8 +254,8 @@ fn record<'a>(token: &'a Token, cx: &Context) -> TokenJson<'a> {
         name: &token.name,
         scope: token.scope,
         repositories: token.repositories.as_deref(),
-        made: time::rfc3339(at(token.made)),
-        expires: token.expires.map(|secs| time::rfc3339(at(secs))),
+        made: at(token.made).rfc3339(),
+        expires: token.expires.map(|secs| at(secs).rfc3339()),
         holds: token.holds(cx.now().secs),
     }
 }

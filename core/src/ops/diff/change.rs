@@ -200,6 +200,20 @@ pub enum Status {
     Renamed,
 }
 
+impl Status {
+    /// The word for it in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Modified => "modified",
+            Self::Metadata => "metadata",
+            Self::Kind => "kind",
+            Self::Renamed => "renamed",
+        }
+    }
+}
+
 /// A path that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {

@@ -148,6 +148,17 @@ pub fn run(
 }
 
 impl Outcome {
+    /// How many times smaller deduplication makes the contents, to two decimals;
+    /// `None` where there are none.
+    pub fn dedup_ratio(&self) -> Option<f64> {
+        ratio(self.snapshot_bytes, self.added.data.raw_bytes)
+    }
+
+    /// How many times smaller compression makes what is left of them.
+    pub fn compression_ratio(&self) -> Option<f64> {
+        ratio(self.added.data.raw_bytes, self.added.data.stored_bytes())
+    }
+
     fn add(&mut self, commit: &Commit, added: &Added) {
         self.commit_count += 1;
         self.snapshot_bytes = self.snapshot_bytes.saturating_add(commit.totals.bytes);
@@ -157,6 +168,11 @@ impl Outcome {
         all.data.add_all(&added.data);
         all.meta.add_all(&added.meta);
     }
+}
+
+fn ratio(of: u64, to: u64) -> Option<f64> {
+    let ratio = of as f64 / to as f64;
+    (to > 0).then(|| (ratio * 100.0).round() / 100.0)
 }
 
 /// Counting under way.

@@ -1,0 +1,42 @@
+//! Paths that differ: `docs/schema/change.json`.
+
+use serde::Serialize;
+
+use super::{ItemRecord, exact, text};
+use crate::ops::diff::{Change, Differences, Item};
+
+/// A path that differs.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChangeRecord {
+    status: &'static str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_path_hex: Option<String>,
+    differences: Vec<&'static str>,
+    old: Option<ItemRecord>,
+    new: Option<ItemRecord>,
+}
+
+impl ChangeRecord {
+    /// Takes what a change says; of its differences those that are of interest.
+    pub fn new(change: &Change, differences: Differences) -> Self {
+        let old_path = change.old_path.as_deref();
+        let side = |item: &Option<Item>| {
+            item.as_ref().map(|item| ItemRecord::new(&item.what, &item.metadata))
+        };
+        Self {
+            status: change.status().word(),
+            path: text(&change.path),
+            path_hex: exact(&change.path),
+            old_path: old_path.map(text),
+            old_path_hex: old_path.and_then(exact),
+            differences: differences.names(),
+            old: side(&change.old),
+            new: side(&change.new),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Entries of snapshots: `docs/schema/entry.json`.
+
+use serde::Serialize;
+
+use super::{exact, text};
+use crate::{
+    base::time::Time,
+    format::tree::{Entry, Metadata},
+    ops::diff::What,
+};
+
+/// What an entry is and what is kept about it, but for its path.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ItemRecord {
+    kind: &'static str,
+    mode: String,
+    size: Option<u64>,
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<[u32; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    sparse: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    xattrs: Vec<String>,
+}
+
+impl ItemRecord {
+    /// Takes what it is, and what is kept about it.
+    pub fn new(what: &What, metadata: &Metadata) -> Self {
+        let item = Self { kind: what.noun(), ..Self::of_metadata(metadata) };
+        match what {
+            What::File { size, id } => {
+                Self { size: Some(*size), id: id.map(|id| id.to_string()), ..item }
+            }
+            What::Folder { id } => Self { id: id.map(|id| id.to_string()), ..item },
+            What::Symlink { target } => {
+                Self { target: Some(text(target)), target_hex: exact(target), ..item }
+            }
+            What::CharDevice { device } | What::BlockDevice { device } => {
+                Self { device: Some([device.major, device.minor]), ..item }
+            }
+            What::Fifo | What::Socket => item,
+        }
+    }
+
+    fn of_metadata(metadata: &Metadata) -> Self {
+        let owner = metadata.owner.as_deref();
+        let named = |name: &[u8]| (!name.is_empty()).then(|| text(name));
+        Self {
+            mode: format!("{:04o}", metadata.mode),
+            mtime: metadata.mtime.map(Time::rfc3339),
+            uid: owner.map(|owner| owner.uid),
+            gid: owner.map(|owner| owner.gid),
+            user: owner.and_then(|owner| named(&owner.user)),
+            group: owner.and_then(|owner| named(&owner.group)),
+            link: metadata.link,
+            sparse: metadata.sparse,
+            xattrs: metadata.xattrs.iter().map(|xattr| text(&xattr.name)).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// An entry of a snapshot.
+#[derive(Clone, Debug, Serialize)]
+pub struct EntryRecord {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    #[serde(flatten)]
+    item: ItemRecord,
+}
+
+impl EntryRecord {
+    /// Takes what an entry says; `path` is its whole path in the snapshot.
+    pub fn new(path: &[u8], entry: &Entry) -> Self {
+        let item = ItemRecord::new(&entry.kind.clone().into(), &entry.metadata);
+        Self { path: text(path), path_hex: exact(path), item }
+    }
+}

@@ -1,0 +1,137 @@
+//! What was counted: `docs/schema/stats-commit.json`, `stats-file.json` and
+//! `stats-store.json`.
+
+use serde::Serialize;
+
+use super::{exact, text};
+use crate::ops::stats::{CommitStats, FrameFacts, KindFacts, LargeFile, Outcome};
+
+/// What one commit added.
+#[derive(Clone, Debug, Serialize)]
+pub struct AddedRecord {
+    id: String,
+    time: String,
+    message: String,
+    snapshot_bytes: u64,
+    changed_files: u64,
+    changed_bytes: u64,
+    new_objects: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+    meta_objects: u64,
+    meta_bytes: u64,
+    meta_stored_bytes: u64,
+}
+
+impl From<&CommitStats> for AddedRecord {
+    fn from(commit: &CommitStats) -> Self {
+        let added = &commit.added;
+        Self {
+            id: commit.id.to_string(),
+            time: commit.time.rfc3339(),
+            message: commit.message.clone(),
+            snapshot_bytes: commit.bytes,
+            changed_files: added.changed_files,
+            changed_bytes: added.changed_bytes,
+            new_objects: added.data.objects,
+            new_bytes: added.data.raw_bytes,
+            stored_bytes: added.data.stored_bytes(),
+            meta_objects: added.meta.objects,
+            meta_bytes: added.meta.raw_bytes,
+            meta_stored_bytes: added.meta.stored_bytes(),
+        }
+    }
+}
+
+/// One of the largest files.
+#[derive(Clone, Debug, Serialize)]
+pub struct LargeFileRecord {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    size: u64,
+    id: String,
+    commit: String,
+}
+
+impl From<&LargeFile> for LargeFileRecord {
+    fn from(LargeFile { bytes, id, path, commit }: &LargeFile) -> Self {
+        let (id, commit) = (id.to_string(), commit.to_string());
+        Self { path: text(path), path_hex: exact(path), size: *bytes, id, commit }
+    }
+}
+
+/// What all commits come to, and what the store holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreRecord {
+    commits: u64,
+    snapshot_bytes: u64,
+    changed_bytes: u64,
+    new_bytes: u64,
+    stored_bytes: u64,
+    meta_bytes: u64,
+    meta_stored_bytes: u64,
+    dedup_ratio: Option<f64>,
+    compression_ratio: Option<f64>,
+    packs: u64,
+    pack_bytes: u64,
+    data_frames: FramesRecord,
+    meta_frames: FramesRecord,
+    blobs: KindRecord,
+    chunk_lists: KindRecord,
+    trees: KindRecord,
+    commit_objects: KindRecord,
+    repeated: KindRecord,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct FramesRecord {
+    count: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct KindRecord {
+    count: u64,
+    bytes: u64,
+}
+
+impl From<&FrameFacts> for FramesRecord {
+    fn from(facts: &FrameFacts) -> Self {
+        let FrameFacts { frames, raw_bytes, stored_bytes } = *facts;
+        Self { count: frames, raw_bytes, stored_bytes }
+    }
+}
+
+impl From<&KindFacts> for KindRecord {
+    fn from(facts: &KindFacts) -> Self {
+        Self { count: facts.objects, bytes: facts.bytes }
+    }
+}
+
+impl From<&Outcome> for StoreRecord {
+    fn from(outcome: &Outcome) -> Self {
+        let (added, store) = (&outcome.added, &outcome.store);
+        Self {
+            commits: outcome.commit_count,
+            snapshot_bytes: outcome.snapshot_bytes,
+            changed_bytes: added.changed_bytes,
+            new_bytes: added.data.raw_bytes,
+            stored_bytes: added.data.stored_bytes(),
+            meta_bytes: added.meta.raw_bytes,
+            meta_stored_bytes: added.meta.stored_bytes(),
+            dedup_ratio: outcome.dedup_ratio(),
+            compression_ratio: outcome.compression_ratio(),
+            packs: store.packs,
+            pack_bytes: store.pack_bytes,
+            data_frames: (&store.data).into(),
+            meta_frames: (&store.meta).into(),
+            blobs: (&store.blobs).into(),
+            chunk_lists: (&store.chunk_lists).into(),
+            trees: (&store.trees).into(),
+            commit_objects: (&store.commits).into(),
+            repeated: (&store.repeated).into(),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Versions of a path in the history: `docs/schema/version.json`.
+
+use serde::Serialize;
+
+use super::{ItemRecord, exact, text};
+use crate::{
+    format::tree::{Kind, Metadata},
+    ops::{
+        diff::What,
+        find::{Range, Stamp, Version},
+    },
+};
+
+/// One version of a path, and where it lived.
+#[derive(Clone, Debug, Serialize)]
+pub struct VersionRecord {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    #[serde(flatten)]
+    item: ItemRecord,
+    commits: u64,
+    ranges: Vec<RangeRecord>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct RangeRecord {
+    first: StampRecord,
+    last: StampRecord,
+    commits: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct StampRecord {
+    id: String,
+    time: String,
+}
+
+impl VersionRecord {
+    /// Takes what a version of `path` is.
+    pub fn new(path: &[u8], version: &Version) -> Self {
+        let what = match &version.kind {
+            // All folders at one path are one version, whatever is in them.
+            Kind::Folder { .. } => What::Folder { id: None },
+            kind => kind.clone().into(),
+        };
+        let (mode, mtime) = (version.mode, version.mtime);
+        Self {
+            path: text(path),
+            path_hex: exact(path),
+            item: ItemRecord::new(&what, &Metadata { mode, mtime, ..Metadata::default() }),
+            commits: version.commits(),
+            ranges: version.ranges.iter().map(RangeRecord::from).collect(),
+        }
+    }
+}
+
+impl From<&Range> for RangeRecord {
+    fn from(range: &Range) -> Self {
+        let (first, last) = ((&range.first).into(), (&range.last).into());
+        Self { first, last, commits: range.commits }
+    }
+}
+
+impl From<&Stamp> for StampRecord {
+    fn from(stamp: &Stamp) -> Self {
+        Self { id: stamp.id.to_string(), time: stamp.time.rfc3339() }
+    }
+}
