@@ -1,11 +1,18 @@
 //! Pushes of our own client whose connections break: what came before stays.
 
-use std::sync::Arc;
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use reqwest::StatusCode;
-use snap_core::base::{
-    id::{CommitId, PackId},
-    observe::Silent,
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, PackId},
+        observe::Silent,
+    },
+    disk::scratch::{self, Scratch, unique_name},
 };
 use snap_nettest::{Fault, Proxy, Rule};
 use snap_remote::{
@@ -211,4 +218,32 @@ async fn a_relay_passes_it_on_in_the_same_way() {
     assert!(line.asked("PATCH", "/uploads/") >= 2);
     let head = line.serving.client.head(format!("{}/uploads/{id}", line.serving.base));
     assert_eq!(head.send().await.unwrap().status(), 200, "it is whole upstream");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_clears_up_what_one_that_was_killed_has_left() {
+    let place = Place::new();
+    place.change("a", "content");
+    let tmp = place.store().join("tmp");
+    // As a killed process leaves them: whole, and locked by nobody.
+    let left = tmp.join(unique_name(scratch::PREFIX));
+    fs_err::create_dir_all(left.join("objects")).unwrap();
+    let pack = tmp.join(unique_name("pack"));
+    fs_err::write(&pack, "half").unwrap();
+    let used = Scratch::create(&tmp).unwrap();
+    let age = |path: &Path| {
+        let file = fs_err::File::open(path).unwrap();
+        file.file().set_modified(SystemTime::now() - Duration::from_secs(90)).unwrap();
+    };
+    [&left, &pack, used.path()].into_iter().for_each(age);
+    let serving = Serving::of(&place);
+    assert!(!left.exists() && !pack.exists() && used.path().exists());
+    // One that runs does so when something is sent.
+    let again = tmp.join(unique_name(scratch::PREFIX));
+    fs_err::create_dir_all(&again).unwrap();
+    age(&again);
+    let blob = BlobId::of(b"more").object();
+    let sent = serving.put(&format!("objects/{blob}"), "more").header("snap-kind", "blob");
+    assert_eq!(sent.send().await.unwrap().status(), StatusCode::CREATED);
+    assert!(!again.exists() && used.path().exists());
 }

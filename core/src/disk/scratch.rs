@@ -1,6 +1,8 @@
-//! A folder for what need not survive, gone when it is dropped.
+//! A folder for what need not survive, gone when it is dropped. It is locked, so
+//! that others tell it from one whose owner was killed.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -11,6 +13,9 @@ use crate::{
 };
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
+
+/// What names of such folders start with.
+pub const PREFIX: &str = ".snap-scratch";
 
 /// A name that no other process or thread uses.
 pub fn unique_name(what: &str) -> String {
@@ -23,6 +28,9 @@ pub fn unique_name(what: &str) -> String {
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    /// Says to others that the folder has an owner; `None` where nothing can be
+    /// locked, and nobody takes it for free.
+    _lock: Option<File>,
 }
 
 impl Scratch {
@@ -31,9 +39,11 @@ impl Scratch {
     /// # Errors
     /// [`PathError`] when it cannot be made.
     pub fn create(parent: &Path) -> Result<Self, PathError> {
-        let path = parent.join(unique_name(".snap-scratch"));
+        let path = parent.join(unique_name(PREFIX));
         Disk::scratch().create_folders(&path)?;
-        Ok(Self { path })
+        let folder = fs_err::File::open(&path).ok().map(|folder| folder.into_parts().0);
+        let _lock = folder.filter(|folder| folder.try_lock().is_ok());
+        Ok(Self { path, _lock })
     }
 
     /// Where it is.

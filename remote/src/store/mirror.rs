@@ -62,6 +62,7 @@ impl Mirror {
         let told: HashSet<PackId> = read_names(dir).into_values().flatten().collect();
         Store::retain_stubs(dir, &disk, &|id| told.contains(id))?;
         let store = Store::open(dir, disk, &Silent)?;
+        store.sweep();
         let here: HashSet<PackId> = store.packs().into_iter().collect();
         let mut names = read_names(dir);
         names.retain(|_, packs| packs.iter().all(|id| here.contains(id)));

@@ -122,6 +122,7 @@ impl Repository {
     }
 
     fn of(name: &str, repo: Arc<Repo>, behind: Option<Arc<Behind>>) -> Self {
+        repo.store().sweep();
         let index = Index::open(repo.store());
         let staged = Staged::new(repo.store());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
