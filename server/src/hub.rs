@@ -1,10 +1,14 @@
 //! Which repositories there are: the store itself, or the stores in a folder,
 //! each named by its path there; or those of an upstream.
+//!
+//! One that is asked for is opened and stays open. Of those with which nothing is
+//! done only so many stay: those that were asked for last. There are never two of
+//! one store: what is on its way into it is kept in one place.
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use snap_core::repo::{RepoError, config, open::STORE_FOLDER};
@@ -13,6 +17,7 @@ use snap_remote::service::snap_server::ONLY;
 use crate::{
     problem::{Code, Problem},
     repository::Repository,
+    settings::OPEN_REPOSITORIES,
     upstream::{Upstream, behind::Freshness, contact::Away},
 };
 
@@ -29,9 +34,60 @@ const NAME_BYTES: usize = 200;
 #[derive(Debug)]
 pub struct Hub {
     place: Place,
-    open: Mutex<HashMap<String, Arc<Repository>>>,
-    /// Of an upstream, each repository is opened once, whatever becomes of others.
+    open: Mutex<Open>,
+    /// Each repository is opened once, whatever becomes of others.
     opening: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+}
+
+/// Those that are open, each with when it was last asked for.
+#[derive(Debug)]
+struct Open {
+    all: HashMap<String, (Arc<Repository>, u64)>,
+    /// So many stay open though nothing is done with them.
+    most: usize,
+    asked: u64,
+}
+
+/// How one is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// By somebody who is likely to come again.
+    ToUse,
+    /// In passing, with many others: it stays open no longer for that.
+    ToGlance,
+}
+
+impl Open {
+    fn get(&mut self, name: &str, asked: Asked) -> Option<Arc<Repository>> {
+        let (repository, last) = self.all.get_mut(name)?;
+        if asked == Asked::ToUse {
+            self.asked += 1;
+            *last = self.asked;
+        }
+        Some(Arc::clone(repository))
+    }
+
+    /// Takes note of one that was opened. Of the others those are to be closed that
+    /// this returns.
+    fn put(
+        &mut self,
+        name: &str,
+        repository: &Arc<Repository>,
+        asked: Asked,
+    ) -> Vec<Arc<Repository>> {
+        self.all.insert(name.to_owned(), (Arc::clone(repository), 0));
+        self.get(name, asked);
+        let mut closed = Vec::new();
+        // In passing none of those is closed that are used.
+        let most = self.most + usize::from(asked == Asked::ToGlance);
+        while self.all.len() > most {
+            let idle = self.all.iter().filter(|(_, (idle, _))| Repository::is_idle(idle));
+            let oldest = idle.min_by_key(|(_, (_, last))| *last).map(|(name, _)| name.clone());
+            let Some((oldest, _)) = oldest.and_then(|name| self.all.remove(&name)) else { break };
+            closed.push(oldest);
+        }
+        closed
+    }
 }
 
 #[derive(Debug)]
@@ -57,17 +113,40 @@ impl Hub {
             None if path.is_dir() => Place::Folder(path.to_owned()),
             None => return Err(RepoError::NoStore { dir: path.to_owned() }),
         };
-        let mut open = HashMap::new();
-        if let Place::Store(dir) = &place {
-            open.insert(ONLY.to_owned(), Arc::new(Repository::open(ONLY, dir)?));
-        }
-        Ok(Self { place, open: Mutex::new(open), opening: Mutex::default() })
+        let only = match &place {
+            Place::Store(dir) => Some(Arc::new(Repository::open(ONLY, dir)?)),
+            Place::Folder(_) | Place::Upstream(_) => None,
+        };
+        let hub = Self::of(place);
+        only.iter().for_each(|only| drop(hub.lock().put(ONLY, only, Asked::ToUse)));
+        Ok(hub)
+    }
+
+    fn of(place: Place) -> Self {
+        let open = Open { all: HashMap::new(), most: OPEN_REPOSITORIES, asked: 0 };
+        Self { place, open: Mutex::new(open), opening: Mutex::default() }
     }
 
     /// Serves what lies upstream.
     pub fn behind(upstream: Upstream) -> Self {
-        let place = Place::Upstream(Arc::new(upstream));
-        Self { place, open: Mutex::default(), opening: Mutex::default() }
+        Self::of(Place::Upstream(Arc::new(upstream)))
+    }
+
+    /// The same, of which so many repositories stay open with which nothing is
+    /// done; one at least.
+    #[must_use]
+    pub fn keeping_open(self, most: usize) -> Self {
+        self.lock().most = most.max(1);
+        self
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many repositories are open.
+    pub fn open_count(&self) -> usize {
+        self.lock().all.len()
     }
 
     /// What lies behind the server, if anything does.
@@ -101,7 +180,7 @@ impl Hub {
 
     /// A repository that is open already; does not block.
     pub fn get_open(&self, name: &str) -> Option<Arc<Repository>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.lock().get(name, Asked::ToUse)
     }
 
     /// A repository. May block.
@@ -109,29 +188,38 @@ impl Hub {
     /// # Errors
     /// [`Code::NoRepository`].
     pub fn get(&self, name: &str) -> Result<Arc<Repository>, Problem> {
-        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = open().get(name).map(Arc::clone);
-        if let Some(repository) = known {
+        self.open_one(name, Asked::ToUse)
+    }
+
+    /// The same, for those who look at many in turn: others are not closed for
+    /// that, as far as nobody does more with it. May block.
+    ///
+    /// # Errors
+    /// [`Code::NoRepository`].
+    pub fn glance(&self, name: &str) -> Result<Arc<Repository>, Problem> {
+        self.open_one(name, Asked::ToGlance)
+    }
+
+    fn open_one(&self, name: &str, asked: Asked) -> Result<Arc<Repository>, Problem> {
+        // The lock is not held while one of them does something.
+        let known = || self.lock().get(name, asked);
+        if let Some(repository) = known() {
             repository.catch_up(Freshness::Lately);
             return Ok(repository);
         }
-        let Place::Upstream(_) = &self.place else {
-            let opened = Arc::new(self.opened(name)?);
-            // Somebody may have been faster; what is on its way is kept in one place.
-            return Ok(Arc::clone(open().entry(name.to_owned()).or_insert(opened)));
-        };
         let opening = || self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = Arc::clone(opening().entry(name.to_owned()).or_default());
         let one_at_a_time = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = open().get(name).map(Arc::clone);
-        let opened = match known {
-            Some(known) => Ok(known),
-            None => self.opened(name).map(|new| {
-                let new = Arc::new(new);
+        let opened = known().map_or_else(
+            || {
+                let new = Arc::new(self.opened(name)?);
                 new.catch_up(Freshness::Lately);
-                Arc::clone(open().entry(name.to_owned()).or_insert(new))
-            }),
-        };
+                let closed = self.lock().put(name, &new, asked);
+                drop(closed);
+                Ok(new)
+            },
+            Ok,
+        );
         drop(one_at_a_time);
         // Whoever waits has it, too: then they are the last.
         opening().retain(|other, turn| other != name || Arc::strong_count(turn) > 2);
@@ -143,8 +231,8 @@ impl Hub {
     pub fn away(&self, name: Option<&str>) -> Option<Away> {
         let upstream = self.upstream()?;
         match name {
-            Some(name) => self.get_open(name)?.away(),
-            None => upstream.contact().away(),
+            Some(name) if let Some(open) = self.lock().get(name, Asked::ToGlance) => open.away(),
+            _ => upstream.contact().away(),
         }
     }
 
@@ -287,5 +375,30 @@ mod tests {
             assert_eq!(problem.code, Code::NoRepository, "{inside}");
         }
         assert_eq!(hub.names(), ["team/a", "team/b"]);
+    }
+
+    #[test]
+    fn those_stay_open_with_which_something_is_done_and_that_were_asked_for_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let hub = Hub::open(folder.path()).unwrap().keeping_open(3);
+        let config = snap_core::repo::Config::default().to_text();
+        let names = ["a", "b", "c", "d", "e", "f"];
+        names.iter().for_each(|name| hub.create(name, &config).unwrap());
+        let first = hub.get("a").unwrap();
+        for name in names {
+            assert_eq!(hub.get(name).unwrap().name(), name);
+            assert!(hub.open_count() <= 3);
+        }
+        assert!(Arc::ptr_eq(&first, &hub.get("a").unwrap()), "nobody opens it twice");
+        let of = |name| hub.get_open(name).map(|open| open.number());
+        assert!(of("e").is_some() && of("f").is_some() && of("b").is_none());
+        // Whoever looks at all of them keeps them from nobody.
+        let before = ["a", "e", "f"].map(of);
+        names.iter().for_each(|name| drop(hub.glance(name).unwrap()));
+        assert_eq!(["a", "e", "f"].map(of), before);
+        assert_eq!(hub.open_count(), 4);
+        drop(first);
+        names.iter().for_each(|name| drop(hub.get(name).unwrap()));
+        assert_eq!((of("a"), hub.open_count()), (None, 3));
     }
 }

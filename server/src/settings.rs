@@ -19,6 +19,7 @@
 //! missing_ids = 1000000
 //! cache_bytes = 67108864
 //! upstream_secs = 5
+//! open_repositories = 128
 //! connections = 10000
 //! address_connections = 1000
 //! requests_per_sec = 0
@@ -85,6 +86,10 @@ pub const PORT: u16 = 7627;
 /// Bytes of packs that are kept of an upstream, unless told otherwise.
 pub const CACHE_BYTES: u64 = 10 << 30;
 
+/// Repositories that stay open though nothing is done with them, unless told
+/// otherwise.
+pub const OPEN_REPOSITORIES: usize = 128;
+
 /// Longest file of settings.
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -145,6 +150,8 @@ pub struct Limits {
     pub cache_bytes: usize,
     /// How long who reads waits for an upstream before what is here is served.
     pub upstream_secs: u64,
+    /// Repositories that stay open though nothing is done with them.
+    pub open_repositories: usize,
     /// Connections at a time.
     pub connections: usize,
     /// Connections at a time of one address, of IPv6 of one /64; 0 is no limit.
@@ -195,6 +202,7 @@ impl Default for Limits {
             missing_ids: 1_000_000,
             cache_bytes: 64 << 20,
             upstream_secs: 5,
+            open_repositories: OPEN_REPOSITORIES,
             connections: 10_000,
             address_connections: 1_000,
             requests_per_sec: 0,
@@ -307,6 +315,7 @@ impl Settings {
             ("limits.connections", limits.connections as u64),
             ("limits.header_secs", limits.header_secs),
             ("limits.stall_secs", limits.stall_secs),
+            ("limits.open_repositories", limits.open_repositories as u64),
         ] {
             if value == 0 {
                 return Err(SettingsError::Value { place, key, why: "must be at least 1" });

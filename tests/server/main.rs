@@ -25,5 +25,6 @@ mod tokens;
 mod uploads;
 mod upstream;
 mod upstream_away;
+mod upstream_many;
 mod upstream_steps;
 mod watched;

@@ -111,7 +111,12 @@ impl Serving {
 
     pub(crate) fn of_hub(hub: Hub, settings: Settings) -> Self {
         let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..settings };
-        let listening = Listening::new(Server::new(hub, settings)).unwrap();
+        Self::of_server(Server::new(hub, settings))
+    }
+
+    /// Of a server that listens where there is room.
+    pub(crate) fn of_server(server: Server) -> Self {
+        let listening = Listening::new(server).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
         let stop = listening.stop();
         tokio::spawn(listening.answer());
@@ -120,7 +125,6 @@ impl Serving {
         Self { base, client: Client::new(), stop }
     }
 
-    /// Its address, without a path.
     /// The server, without a path.
     pub(crate) fn origin(&self) -> &str {
         self.base.trim_end_matches("/v1/repos/default")

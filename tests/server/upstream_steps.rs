@@ -185,7 +185,7 @@ async fn a_pack_that_is_longer_than_the_cache_can_be_had() {
 }
 
 /// Bytes on the disk of all packs below a folder, whole and in part.
-fn taken_bytes(below: &Path) -> u64 {
+pub(crate) fn taken_bytes(below: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let both = ["store/objects", "store/partial"].map(|name| folders(below, name));
     let files = both.iter().flatten().flat_map(|folder| fs_err::read_dir(folder).unwrap());

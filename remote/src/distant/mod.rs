@@ -7,6 +7,7 @@
 //!
 //! Waiting threads must be none of the runtime's.
 
+mod budget;
 mod held;
 mod lazy;
 
@@ -23,6 +24,7 @@ use snap_core::{
 };
 use tokio::runtime::Handle;
 
+pub use budget::Budget;
 pub use lazy::LazyDistant;
 
 use self::held::{Held, Key, Look};
@@ -121,6 +123,7 @@ struct Shared {
     waiting: Waiting,
     held: Mutex<Held>,
     changed: Condvar,
+    budget: Arc<Budget>,
 }
 
 impl RemotePacks {
@@ -129,17 +132,29 @@ impl RemotePacks {
         Self::of(remote.client().clone(), remote.location().to_owned(), waiting)
     }
 
+    /// The same, which hold no more than `budget` allows them and others together.
+    pub fn sharing(remote: &RemoteStore, waiting: Waiting, budget: &Arc<Budget>) -> Self {
+        Self::within(remote.client().clone(), remote.location().to_owned(), waiting, budget)
+    }
+
     /// The packs at `location`, which `client` asks.
     pub(crate) fn of(client: Client, location: String, waiting: Waiting) -> Self {
-        let shared = Shared {
+        // There is a limit to each anyway.
+        Self::within(client, location, waiting, &Budget::new(u64::MAX))
+    }
+
+    fn within(client: Client, location: String, waiting: Waiting, budget: &Arc<Budget>) -> Self {
+        let shared = Arc::new(Shared {
             client,
             location,
             link: Arc::default(),
             waiting,
-            held: Mutex::new(Held::new(HELD_BYTES)),
+            held: Mutex::new(Held::new(HELD_BYTES, budget)),
             changed: Condvar::new(),
-        };
-        Self { shared: Arc::new(shared), contents: Contents::Keep }
+            budget: Arc::clone(budget),
+        });
+        budget.join(&shared);
+        Self { shared, contents: Contents::Keep }
     }
 
     /// The same, with another choice of what becomes of contents.
@@ -216,6 +231,7 @@ impl Shared {
                 Look::Failed(error) => return Err(self.told(key, error).into()),
                 Look::Start => {
                     drop(held);
+                    self.budget.settle();
                     self.start(vec![key], REQUEST_BYTES);
                     held = self.lock();
                     waits = true;
@@ -234,13 +250,20 @@ impl Shared {
     }
 
     fn start_what_fits(self: &Arc<Self>) {
+        let wanted_bytes = self.lock().wanted_bytes();
+        if wanted_bytes == 0 {
+            return;
+        }
+        let turn = self.budget.turn();
+        turn.make_room(wanted_bytes);
         let mut held = self.lock();
-        let batch = held.next_batch();
+        let batch = held.next_batch(turn.room());
         let request_bytes = match held.has_queued() {
             true => REQUEST_OF_MANY_BYTES,
             false => REQUEST_BYTES,
         };
         drop(held);
+        drop(turn);
         if !batch.is_empty() {
             self.start(batch, request_bytes);
         }
@@ -262,9 +285,9 @@ impl Shared {
         let mut job = planner.start(wanted.collect());
         let mut arrivals = Arrivals { shared: Arc::downgrade(self), left: batch };
         self.waiting.runtime.spawn(async move {
-            while let Some(piece) = job.next().await {
-                arrivals.arrive(piece.position, piece.bytes);
-            }
+            while let Some(piece) = job.next().await
+                && arrivals.arrive(piece.position, piece.bytes)
+            {}
         });
     }
 
@@ -286,12 +309,13 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn arrive(&mut self, position: usize, bytes: Result<bytes::Bytes, ReadError>) {
+    /// Says whether there is anybody for what is still to come.
+    fn arrive(&mut self, position: usize, bytes: Result<bytes::Bytes, ReadError>) -> bool {
         let key = std::mem::replace(&mut self.left[position], Key::NONE);
-        if let Some(shared) = self.shared.upgrade() {
-            // A copy, so that nothing else of its request is held with it.
-            shared.arrive(key, bytes.map(|bytes| Arc::new(bytes.to_vec())));
-        }
+        let Some(shared) = self.shared.upgrade() else { return false };
+        // A copy, so that nothing else of its request is held with it.
+        shared.arrive(key, bytes.map(|bytes| Arc::new(bytes.to_vec())));
+        true
     }
 }
 

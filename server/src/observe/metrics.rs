@@ -179,7 +179,9 @@ impl Metrics {
         self.packs.clear();
         self.bytes.clear();
         for repository in hub.names().into_iter().take(REPOSITORIES) {
-            let Ok(packs) = hub.get(&repository).and_then(|there| there.packs()) else { continue };
+            let Ok(packs) = hub.glance(&repository).and_then(|there| there.packs()) else {
+                continue;
+            };
             let labels = StoreLabels { repository };
             self.packs.get_or_create(&labels).set(packs.len() as u64);
             let bytes = packs.iter().map(|(_, bytes)| bytes).sum();

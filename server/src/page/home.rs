@@ -36,7 +36,7 @@ pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
         let theirs = |name: &String| ask.who.may(Right::Read, name);
         let row = |(at, name): (usize, String)| {
             // One that cannot be read keeps nobody from the others.
-            let repository = if at < TOLD { hub.get(&name).ok() } else { None };
+            let repository = if at < TOLD { hub.glance(&name).ok() } else { None };
             let told = repository.and_then(|repository| told(&repository).ok());
             Row { name, told }
         };

@@ -148,6 +148,12 @@ impl Repository {
         self.behind.as_ref().and_then(|behind| behind.away())
     }
 
+    /// Whether nothing is done with it: nobody has it but whoever asks this, and
+    /// nobody asks upstream for it any more.
+    pub fn is_idle(this: &Arc<Self>) -> bool {
+        Arc::strong_count(this) == 1 && this.behind.as_ref().is_none_or(Behind::is_idle)
+    }
+
     /// Whether a pack can be had here: it is whole, or can be completed.
     fn has(&self, id: &PackId) -> bool {
         self.behind.is_some() || !self.repo.store().is_partial(id)

@@ -63,6 +63,7 @@ struct Shared {
 impl Server {
     /// A server of these repositories.
     pub fn new(hub: Hub, settings: Settings) -> Self {
+        let hub = hub.keeping_open(settings.limits.open_repositories);
         let files = Files::new(settings.limits.cache_bytes);
         let access = Arc::new(Access::new(hub.home(), &settings));
         let observe = Arc::new(Observe::new(Arc::clone(&access), &settings.log));

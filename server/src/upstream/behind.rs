@@ -125,7 +125,8 @@ impl Behind {
         }
         let remote = upstream.remote(name, "mirror")?;
         let asking = upstream.remote(name, "asking")?;
-        let packs = RemotePacks::new(&remote, Waiting::patiently(&upstream.runtime));
+        let waiting = Waiting::patiently(&upstream.runtime);
+        let packs = RemotePacks::sharing(&remote, waiting, &upstream.memory);
         let packs = Counted { packs, cache: Arc::clone(&upstream.cache) };
         let adopting = Arc::default();
         let opening = upstream.cache.opening(&store);
@@ -151,6 +152,11 @@ impl Behind {
             .learn(&HashSet::new(), &lock(&behind.moving).remote)
             .map_err(|error| behind.told(error))?;
         Ok(behind)
+    }
+
+    /// Whether nobody else has it, such as somebody who asks upstream still.
+    pub fn is_idle(this: &Arc<Self>) -> bool {
+        Arc::strong_count(this) == 1
     }
 
     /// The store here that stands for it.
@@ -333,6 +339,12 @@ impl Behind {
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();
         Ok(refs.update(name, refs.read(name)?, new, &change)?)
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.upstream.cache.closed(self.repo.dir(), &self.repo);
     }
 }
 

@@ -199,6 +199,15 @@ impl Cache {
         Opening { cache: self, store, is_open: false }
     }
 
+    /// A store in it is open no more, unless somebody has opened it again.
+    pub(super) fn closed(&self, store: &Path, repo: &Arc<Repo>) {
+        let mut open = self.stores();
+        let is_ours = |kept: &Kept| std::ptr::eq(kept.repo.as_ptr(), Arc::as_ptr(repo));
+        if open.get(store).is_some_and(is_ours) {
+            open.remove(store);
+        }
+    }
+
     /// So many bytes have come.
     pub(super) fn grew(&self, bytes: u64) {
         let used = self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;

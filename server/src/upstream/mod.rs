@@ -27,6 +27,7 @@ use std::{
 
 use snap_core::{base::limits, repo::ref_name::RefName};
 use snap_remote::{
+    distant::Budget,
     location::{Location, Scheme},
     service::{
         Object,
@@ -51,6 +52,9 @@ const LEVELS: usize = 4;
 
 /// So long the names of the repositories are not asked for again.
 const NAMES_FOR: Duration = Duration::from_secs(3);
+
+/// Memory for what comes of packs there, of all stores, unless told otherwise.
+const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Where an upstream is, and how it is asked.
 #[derive(Clone, Debug)]
@@ -125,6 +129,8 @@ pub struct Upstream {
     names: Mutex<Option<(Instant, Vec<String>)>>,
     /// How long somebody who reads waits for it.
     patience: Duration,
+    /// For what comes of packs there, of whichever store.
+    memory: Arc<Budget>,
 }
 
 impl Upstream {
@@ -155,7 +161,19 @@ impl Upstream {
             root,
             names: Mutex::default(),
             patience,
+            memory: Budget::new(MEMORY_BYTES),
         })
+    }
+
+    /// The same, with so many bytes of memory for what comes of packs there.
+    #[must_use]
+    pub fn with_memory(self, bytes: u64) -> Self {
+        Self { memory: Budget::new(bytes), ..self }
+    }
+
+    /// Memory for what comes of packs there, shared by all stores.
+    pub fn memory(&self) -> &Arc<Budget> {
+        &self.memory
     }
 
     /// Whether it answers.

@@ -1,0 +1,205 @@
+//! A relay before many repositories: what it holds does not grow with them.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::future::join_all;
+use reqwest::StatusCode;
+use snap_core::base::id::PackId;
+use snap_remote::{distant::Budget, service::open::Secrets};
+use snap_server::{
+    hub::Hub,
+    routes::Server,
+    settings::{Limits, Settings},
+    upstream::{Origin, Upstream, cache::Cache},
+};
+use tokio::runtime::Handle;
+
+use crate::{
+    place::{Place, Serving, random},
+    upstream_steps::taken_bytes,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Repositories, each with a file `a` of a MiB.
+const MANY: u8 = 12;
+
+fn content(number: u8) -> Vec<u8> {
+    random(number, MIB)
+}
+
+/// A server with many repositories, and what a relay before it keeps.
+struct Many {
+    folder: tempfile::TempDir,
+    cache: tempfile::TempDir,
+    packs: Vec<PackId>,
+    server: Serving,
+}
+
+/// A relay before it.
+struct Relay {
+    serving: Serving,
+    server: Server,
+    memory: Arc<Budget>,
+}
+
+impl Many {
+    fn new() -> Self {
+        let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut packs = Vec::new();
+        for number in 0..MANY {
+            let place = Place::new();
+            place.change("a", content(number));
+            packs.push(longest(&place));
+            fs_err::rename(place.store(), folder.path().join(name(number))).unwrap();
+        }
+        let server = Serving::over(folder.path());
+        Self { folder, cache, packs, server }
+    }
+
+    fn relay(&self, cache_bytes: u64, memory_bytes: u64, limits: Limits) -> Relay {
+        let origin = Origin {
+            location: self.server.origin().parse().unwrap(),
+            options: BTreeMap::new(),
+            secrets: Secrets::default(),
+        };
+        let cache = Cache::open(self.cache.path(), &origin.key(), cache_bytes).unwrap();
+        let upstream = Upstream::new(origin, cache, Duration::from_secs(10), Handle::current());
+        let upstream = upstream.unwrap().with_memory(memory_bytes);
+        let memory = Arc::clone(upstream.memory());
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let settings = Settings { listen, limits, ..Settings::default() };
+        let server = Server::new(Hub::behind(upstream), settings);
+        Relay { serving: Serving::of_server(server.clone()), server, memory }
+    }
+}
+
+fn name(number: u8) -> String {
+    format!("repo{number}")
+}
+
+fn longest(place: &Place) -> PackId {
+    let packs = place.repo.store().packs();
+    packs.into_iter().max_by_key(|id| place.pack_bytes(id).len()).unwrap()
+}
+
+impl Relay {
+    async fn get(&self, number: u8, path: &str) -> Vec<u8> {
+        let url = format!("{}/v1/repos/{}/{path}", self.serving.origin(), name(number));
+        let read = self.serving.client.get(url).send().await.unwrap();
+        assert_eq!(read.status(), StatusCode::OK, "{path} of {number}");
+        read.bytes().await.unwrap().to_vec()
+    }
+
+    async fn read(&self, number: u8) {
+        assert!(self.get(number, "commits/main/files/a").await == content(number), "{number}");
+    }
+
+    fn open_count(&self) -> usize {
+        self.server.hub().open_count()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_of_many_repositories_shares_one_memory() {
+    const ROOM: u64 = 4 << 20;
+    let many = Many::new();
+    let relay = many.relay(1 << 30, ROOM, Limits::default());
+    let mut most = 0;
+    for number in 0..MANY {
+        relay.read(number).await;
+        most = most.max(relay.memory.held_bytes());
+    }
+    assert_eq!(relay.open_count(), usize::from(MANY));
+    // Something is held of those that were read last; else this shows nothing.
+    assert!(most > ROOM / 2, "{most}");
+    assert!(most <= ROOM + MIB as u64, "{most}");
+    join_all((0..MANY).map(|number| relay.read(number))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
+    const OPEN: usize = 3;
+    const ROOM: u64 = 4 << 20;
+    let many = Many::new();
+    let limits = Limits { open_repositories: OPEN, cache_bytes: 0, ..Limits::default() };
+    let relay = many.relay(ROOM, 64 << 20, limits);
+    for _ in 0..2 {
+        for number in 0..MANY {
+            let id = many.packs[usize::from(number)];
+            let read = relay.get(number, &format!("packs/{id}")).await;
+            assert!(blake3::hash(&read).as_bytes() == id.as_bytes());
+            relay.read(number).await;
+            // Whoever was answered last may not have put it down yet.
+            assert!(relay.open_count() <= OPEN + 1, "{}", relay.open_count());
+        }
+    }
+    // What is kept of those that are closed goes as well.
+    let taken = taken_bytes(many.cache.path());
+    assert!(taken <= ROOM + 2 * MIB as u64, "{taken}");
+    assert!(taken > MIB as u64, "{taken}");
+    // Many at once, of more than stay open.
+    let reads = (0..5 * MANY).map(|turn| relay.read(turn % MANY));
+    join_all(reads).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_into_which_something_comes_stays_open() {
+    let many = Many::new();
+    let limits = Limits { open_repositories: 1, ..Limits::default() };
+    let relay = many.relay(1 << 30, 64 << 20, limits);
+    let place = Place::new();
+    place.change("b", random(200, MIB));
+    let id = longest(&place);
+    let bytes = place.pack_bytes(&id);
+    let (first, last) = bytes.split_at(bytes.len() / 2);
+    let address = relay.serving.origin().trim_start_matches("http://").to_owned();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = format!(
+        "PUT /v1/repos/repo0/packs/{id} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n",
+        bytes.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(first).unwrap();
+    // It is open once something of the pack lies there.
+    let begin = Instant::now();
+    while !is_coming(many.cache.path()) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing comes");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let number = relay.server.hub().get_open("repo0").unwrap().number();
+    for number in 1..MANY {
+        relay.read(number).await;
+    }
+    assert_eq!(relay.server.hub().get_open("repo0").unwrap().number(), number);
+    stream.write_all(last).unwrap();
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    let answer = answer.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert!(many.folder.path().join("repo0/tmp/staged").join(id.to_string()).is_file());
+}
+
+/// Whether a pack comes into a store below a folder.
+fn is_coming(below: &Path) -> bool {
+    fs_err::read_dir(below).into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
+        let is_pack = entry.file_name().to_string_lossy().starts_with("pack-");
+        match path.is_dir() {
+            true => is_coming(&path),
+            false => is_pack && entry.metadata().is_ok_and(|meta| meta.len() > 0),
+        }
+    })
+}
