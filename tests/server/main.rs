@@ -24,6 +24,7 @@ mod tls;
 mod tokens;
 mod uploads;
 mod upstream;
+mod upstream_at_once;
 mod upstream_away;
 mod upstream_many;
 mod upstream_steps;

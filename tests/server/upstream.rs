@@ -1,15 +1,11 @@
 //! Servers before a bucket, and before another server.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::future::join_all;
 use reqwest::{RequestBuilder, StatusCode};
 use snap_core::{
-    base::{
-        id::{CommitId, PackId},
-        observe::Silent,
-    },
-    ops::bundle::unpack,
+    base::id::{CommitId, PackId},
     repo::Config,
 };
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
@@ -184,80 +180,6 @@ async fn what_is_not_complete_counts_nowhere() {
     assert!(!bucket.server.keys().iter().any(|key| key.contains("/index/")));
     push(&one, &place, None, second).await;
     assert_eq!(stands(&bucket.replica("two"), "main").await, Some(second));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
-    const PUSHERS: usize = 6;
-    const PUSHES: usize = 4;
-    let bucket = Bucket::new();
-    let replicas = Arc::new([bucket.replica("one"), bucket.replica("two")]);
-    create(&replicas[0]).await;
-    bucket.proxy.add(Rule::new(Fault::Reset).chance(0.03, 1));
-    bucket.proxy.add(Rule::new(Fault::LoseReply).chance(0.03, 2));
-    bucket.proxy.add(Rule::new(Fault::status(503)).chance(0.03, 3));
-    let pushers = (0..PUSHERS).map(|number| {
-        let replicas = Arc::clone(&replicas);
-        tokio::spawn(async move {
-            let place = Place::new();
-            let (mut own, mut moves) = (None, Vec::new());
-            for push in 0..PUSHES {
-                let commit = place.change("a", format!("{number} {push}"));
-                let serving = |step: usize| &replicas[(number + push + step) % 2];
-                while !serving(0)
-                    .send(&place, &place.repo.store().packs())
-                    .await
-                    .status()
-                    .is_success()
-                {}
-                let branch = format!("branch{number}");
-                while stands(serving(1), &branch).await != Some(commit) {
-                    let _ = set(serving(0), &branch, own, commit).send().await.unwrap();
-                }
-                own = Some(commit);
-                loop {
-                    let before = stands(serving(1), "main").await;
-                    if before == Some(commit) {
-                        break;
-                    }
-                    let moved = set(serving(0), "main", before, commit).send().await.unwrap();
-                    match moved.status().as_u16() {
-                        200 | 201 => {
-                            moves.push((before, commit));
-                            break;
-                        }
-                        412 | 503 => {}
-                        other => panic!("{other}"),
-                    }
-                }
-            }
-            (own.unwrap(), moves)
-        })
-    });
-    let done: Vec<_> = join_all(pushers).await.into_iter().map(Result::unwrap).collect();
-    bucket.come_back().await;
-    let moves: Vec<_> = done.iter().flat_map(|(_, moves)| moves).collect();
-    // No two moved from the same place: the other would be lost.
-    for (number, (from, _)) in moves.iter().enumerate() {
-        assert!(!moves[..number].iter().any(|(other, _)| other == from), "twice from {from:?}");
-    }
-    let fresh = bucket.replica("three");
-    for serving in [&replicas[0], &replicas[1], &fresh] {
-        for (number, (own, _)) in done.iter().enumerate() {
-            assert_eq!(stands(serving, &format!("branch{number}")).await, Some(*own));
-        }
-    }
-    // Whatever a ref says is there, with all it refers to.
-    let refs = json(fresh.get("refs"), StatusCode::OK).await;
-    for one in refs["refs"].as_array().unwrap() {
-        let bundle = fresh.get(&format!("commits/{}/bundle", one["commit"].as_str().unwrap()));
-        let bundle = bundle.send().await.unwrap().bytes().await.unwrap();
-        let (whole, options) = (Place::new(), unpack::Options { tips: Vec::new(), level: 1 });
-        unpack::run(whole.repo.store(), &mut &*bundle, &options, &Silent).unwrap();
-        let commit = one["commit"].as_str().unwrap().parse().unwrap();
-        assert!(whole.repo.store().commit(&commit).is_ok());
-    }
-    assert_eq!(refs["refs"].as_array().unwrap().len(), PUSHERS + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

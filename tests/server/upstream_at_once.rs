@@ -1,0 +1,151 @@
+//! Several push through two servers of a bucket at once, while that does its worst.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use reqwest::{RequestBuilder, Response, StatusCode};
+use snap_core::{
+    base::{id::CommitId, observe::Silent},
+    ops::bundle::unpack,
+};
+use snap_nettest::{Fault, Kind, Rule};
+
+use crate::{
+    place::{Place, Serving, json},
+    upstream::{Bucket, create, set, stands},
+};
+
+const PUSHERS: usize = 6;
+
+/// Nobody waits longer for an answer, whatever it is: a request upstream is given up
+/// after 15 s and made again, and one may wait for that of another.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Where `main` stood, and where it was moved from there.
+type Move = (Option<CommitId>, CommitId);
+
+/// An answer, which comes.
+async fn answer(request: RequestBuilder) -> Response {
+    let answer = tokio::time::timeout(PATIENCE, request.send()).await;
+    answer.expect("it hangs").unwrap()
+}
+
+/// Sends what a place has until it is taken.
+async fn send(serving: &Serving, place: &Place) {
+    loop {
+        let packs = place.repo.store().packs();
+        let sent = tokio::time::timeout(4 * PATIENCE, serving.send(place, &packs)).await;
+        match sent.expect("it hangs").status().as_u16() {
+            200 | 201 => return,
+            503 => {}
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// Pushes so often, each step through one or the other: to a branch of its own, and
+/// to `main`, where all others push. Where its own branch stands then, and how
+/// it moved `main`.
+async fn pusher(
+    replicas: Arc<[Serving; 2]>,
+    number: usize,
+    pushes: usize,
+) -> (CommitId, Vec<Move>) {
+    let place = Place::new();
+    let (mut own, mut moves) = (None, Vec::new());
+    for push in 0..pushes {
+        let commit = place.change("a", format!("{number} {push}"));
+        let serving = |step: usize| &replicas[(number + push + step) % 2];
+        send(serving(0), &place).await;
+        let branch = format!("branch{number}");
+        while stands(serving(1), &branch).await != Some(commit) {
+            let moved = answer(set(serving(0), &branch, own, commit)).await.status();
+            assert!(matches!(moved.as_u16(), 200 | 201 | 412 | 503), "{moved}");
+        }
+        own = Some(commit);
+        loop {
+            let before = stands(serving(1), "main").await;
+            if before == Some(commit) {
+                break;
+            }
+            match answer(set(serving(0), "main", before, commit)).await.status().as_u16() {
+                200 | 201 => {
+                    moves.push((before, commit));
+                    break;
+                }
+                412 | 503 => {}
+                other => panic!("{other}"),
+            }
+        }
+    }
+    (own.unwrap(), moves)
+}
+
+/// Has all of them push, and then sees to it that nothing of that is lost.
+async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
+    let replicas = Arc::new(replicas);
+    let pusher = |number| tokio::spawn(pusher(Arc::clone(&replicas), number, pushes));
+    let done = join_all((0..PUSHERS).map(pusher)).await;
+    let done: Vec<_> = done.into_iter().map(Result::unwrap).collect();
+    bucket.come_back().await;
+    let moves: Vec<_> = done.iter().flat_map(|(_, moves)| moves).collect();
+    // No two moved from the same place: the other would be lost.
+    for (number, (from, _)) in moves.iter().enumerate() {
+        assert!(!moves[..number].iter().any(|(other, _)| other == from), "twice from {from:?}");
+    }
+    let fresh = bucket.replica("three");
+    for serving in [&replicas[0], &replicas[1], &fresh] {
+        for (number, (own, _)) in done.iter().enumerate() {
+            assert_eq!(stands(serving, &format!("branch{number}")).await, Some(*own));
+        }
+    }
+    // Whatever a ref says is there, with all it refers to.
+    let refs = json(fresh.get("refs"), StatusCode::OK).await;
+    for one in refs["refs"].as_array().unwrap() {
+        let bundle = fresh.get(&format!("commits/{}/bundle", one["commit"].as_str().unwrap()));
+        let bundle = answer(bundle).await.bytes().await.unwrap();
+        let (whole, options) = (Place::new(), unpack::Options { tips: Vec::new(), level: 1 });
+        unpack::run(whole.repo.store(), &mut &*bundle, &options, &Silent).unwrap();
+        let commit = one["commit"].as_str().unwrap().parse().unwrap();
+        assert!(whole.repo.store().commit(&commit).is_ok());
+    }
+    assert_eq!(refs["refs"].as_array().unwrap().len(), PUSHERS + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
+    let bucket = Bucket::new();
+    let replicas = [bucket.replica("one"), bucket.replica("two")];
+    create(&replicas[0]).await;
+    bucket.proxy.add(Rule::new(Fault::Reset).chance(0.03, 1));
+    bucket.proxy.add(Rule::new(Fault::LoseReply).chance(0.03, 2));
+    bucket.proxy.add(Rule::new(Fault::status(503)).chance(0.03, 3));
+    push_at_once(&bucket, replicas, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobody() {
+    const BURST: u64 = 60;
+    let bucket = Bucket::new();
+    let replicas = [bucket.replica("one"), bucket.replica("two")];
+    create(&replicas[0]).await;
+    // Each step stalls once, and lists do again and again.
+    for (path, skip) in [("/objects/", 3), ("/index/", 2), ("/refs/", 4)] {
+        let stall = Rule::new(Fault::Stall).kind(Kind::Put).path(path);
+        bucket.proxy.add(stall.skip(skip).times(1));
+    }
+    for (kind, skip) in [(Kind::List, 30), (Kind::List, 120), (Kind::Get, 20)] {
+        bucket.proxy.add(Rule::new(Fault::Stall).kind(kind).skip(skip).times(1));
+    }
+    for skip in [50, 200, 400] {
+        bucket.proxy.add(Rule::new(Fault::status(503)).skip(skip).times(BURST));
+    }
+    let counts = bucket.proxy.take_counts();
+    assert_eq!(counts.faults, 0, "before anybody pushes");
+    push_at_once(&bucket, replicas, 3).await;
+    let (counts, asked) = (bucket.proxy.counts(), bucket.proxy.requests());
+    let stalled = asked.iter().filter(|seen| seen.status().is_none()).count();
+    let busy = asked.iter().filter(|seen| seen.status() == Some(503)).count() as u64;
+    assert!(stalled >= 5, "{stalled} stalled: {counts:?}");
+    assert!(busy >= 2 * BURST, "{busy} were refused: {counts:?}");
+}
