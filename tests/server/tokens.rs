@@ -263,3 +263,28 @@ async fn a_page_elsewhere_cannot_use_an_open_server() {
     let named = serving.get("refs").header("host", "snap.example").bearer_auth(&secret);
     assert_eq!(status(named).await, 200);
 }
+
+#[tokio::test]
+async fn a_file_of_tokens_that_cannot_be_read_in_time_keeps_nobody_waiting() {
+    let place = Place::new();
+    place.change("a", "content");
+    let secret = token(&place, "ada", Right::Read, None);
+    let serving = Serving::of(&place);
+    assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+    // Whoever reads a pipe waits for somebody who writes to it.
+    let path = place.store().join(FILE);
+    let text = fs_err::read_to_string(&path).unwrap();
+    fs_err::remove_file(&path).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(10));
+        fs_err::write(&path, text).unwrap();
+    });
+    let begin = Instant::now();
+    let reads = (0..8).map(|_| status(serving.get("refs").bearer_auth(&secret)));
+    assert_eq!(futures::future::join_all(reads).await, [200; 8]);
+    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+    tokio::task::spawn_blocking(move || writer.join().unwrap()).await.unwrap();
+}

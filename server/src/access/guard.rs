@@ -39,6 +39,7 @@ pub async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
+    access.follow().await;
     let address = access.address(request.headers(), request.extensions());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();

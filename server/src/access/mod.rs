@@ -56,12 +56,17 @@ pub const COOKIE: &str = "snap_token";
 /// How often it is looked whether the file of tokens has changed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Nobody waits longer for that: what was so far holds on.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Who may do what on a server.
 #[derive(Debug)]
 pub struct Access {
     file: Option<PathBuf>,
     proxies: Vec<IpAddr>,
     known: Mutex<Known>,
+    /// One looks at the file at a time, however long that takes.
+    looking: Arc<tokio::sync::Mutex<()>>,
     issuer: Option<Issuer>,
     patience: Patience,
     pace: Pace,
@@ -101,6 +106,7 @@ impl Access {
             file,
             proxies: settings.proxies.clone(),
             known: Mutex::new(Known { tokens, is_guarded, stamp: None, looked }),
+            looking: Arc::default(),
             issuer: settings.oidc.clone().map(Issuer::new),
             patience: Patience::default(),
             pace: Pace::new(&settings.limits),
@@ -108,8 +114,33 @@ impl Access {
             is_open: settings.without_tokens_anyone_may_read_and_write,
             has_tls: settings.tls.is_some(),
         };
-        access.look(&mut access.known());
+        access.look();
         access
+    }
+
+    /// Sees to it that the tokens are those of this moment, or almost: reads the
+    /// file if it has changed. Where that takes too long nothing has.
+    pub async fn follow(self: &Arc<Self>) {
+        if !self.is_due() {
+            return;
+        }
+        let look = async {
+            let turn = Arc::clone(&self.looking).lock_owned().await;
+            // Somebody else may have looked meanwhile.
+            if self.is_due() {
+                let access = Arc::clone(self);
+                let look = move || {
+                    access.look();
+                    drop(turn);
+                };
+                let _ = tokio::task::spawn_blocking(look).await;
+            }
+        };
+        let _ = tokio::time::timeout(LOOK_PATIENCE, look).await;
+    }
+
+    fn is_due(&self) -> bool {
+        self.file.is_some() && self.known().looked.elapsed() >= LOOK_EVERY
     }
 
     /// Whether those who ask must say who they are.
@@ -131,7 +162,7 @@ impl Access {
         let issuer = self.issuer.as_ref().filter(|_| oidc::is_jwt(secret));
         let found = match issuer {
             Some(issuer) => issuer.who(secret).await.map_err(away)?,
-            None => tokens.find(secret, Time::now().secs).map(tokens::Token::who),
+            None => tokens.find(secret, Time::now().secs),
         };
         match found {
             Some(who) => Ok(who),
@@ -151,29 +182,27 @@ impl Access {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tokens of this moment, and whether one is needed.
+    /// The tokens as they were when it was last looked, and whether one is needed.
     fn current(&self) -> (Arc<Tokens>, bool) {
-        let mut known = self.known();
-        if known.looked.elapsed() >= LOOK_EVERY {
-            self.look(&mut known);
-        }
+        let known = self.known();
         (Arc::clone(&known.tokens), known.is_guarded)
     }
 
-    /// Reads the file if it has changed.
-    fn look(&self, known: &mut Known) {
-        known.looked = Instant::now();
-        let Some(file) = &self.file else { return };
+    /// Reads the file if it has changed. May block.
+    fn look(&self) {
+        let (Some(file), began) = (&self.file, Instant::now()) else { return };
         let stamp = fs_err::metadata(file)
             .ok()
             .map(|meta| (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
-        if stamp == known.stamp {
-            return;
-        }
-        let read = match Tokens::read(file) {
-            Ok(read) => read,
+        let is_read = self.known().stamp == stamp;
+        let read = if is_read { None } else { Some(Tokens::read(file)) };
+        let mut known = self.known();
+        known.looked = began;
+        let read = match read {
+            None => return,
+            Some(Ok(read)) => read,
             // What was so far holds on; at the start that is nobody.
-            Err(error) => {
+            Some(Err(error)) => {
                 known.is_guarded = true;
                 // What kept the file from being read may pass.
                 if matches!(error, TokensError::Invalid { .. }) {

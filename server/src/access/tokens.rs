@@ -107,7 +107,16 @@ impl fmt::Debug for Secret {
 /// All tokens of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    all: Vec<(blake3::Hash, Token)>,
+    all: Vec<Known>,
+}
+
+/// A token of the file.
+#[derive(Clone, Debug)]
+struct Known {
+    hash: blake3::Hash,
+    token: Token,
+    /// Whoever has it: made once, and handed out with each request.
+    who: Who,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,9 +196,15 @@ impl Token {
     }
 
     /// Whoever has it.
-    pub(super) fn who(&self) -> Who {
+    fn who(&self) -> Who {
         let repositories = self.repositories.clone().map(|names| names.into_iter().collect());
         Who::new(&self.name, vec![Grant { right: self.scope, repositories }])
+    }
+}
+
+impl Known {
+    fn new(hash: blake3::Hash, token: Token) -> Self {
+        Self { hash, who: token.who(), token }
     }
 }
 
@@ -220,30 +235,30 @@ impl Tokens {
             if !is_name(&token.name) {
                 return Err(invalid(format!("a token cannot be called `{}`", token.name)));
             }
-            all.push((hash, token));
+            all.push(Known::new(hash, token));
         }
         Ok(Some(Self { all }))
     }
 
     /// All of them, those that hold no more included.
     pub fn list(&self) -> impl Iterator<Item = &Token> {
-        self.all.iter().map(|(_, token)| token)
+        self.all.iter().map(|known| &known.token)
     }
 
-    /// The token with this secret, if it holds. All are compared, each in
-    /// constant time.
-    pub(super) fn find(&self, secret: &str, now_secs: i64) -> Option<&Token> {
+    /// Whoever has the token with this secret, if it holds. All are compared, each
+    /// in constant time.
+    pub(super) fn find(&self, secret: &str, now_secs: i64) -> Option<Who> {
         if secret.len() > LONGEST {
             return None;
         }
         let hash = blake3::hash(secret.as_bytes());
         let mut found = None;
-        for (known, token) in &self.all {
-            if *known == hash {
-                found = Some(token);
+        for known in &self.all {
+            if known.hash == hash {
+                found = Some(known);
             }
         }
-        found.filter(|token| token.holds(now_secs))
+        found.filter(|known| known.token.holds(now_secs)).map(|known| known.who.clone())
     }
 
     fn write(&self, path: &Path) -> Result<(), TokensError> {
@@ -309,7 +324,7 @@ pub fn add(path: &Path, wanted: Wanted) -> Result<Secret, TokensError> {
     let hash = blake3::hash(secret.as_bytes());
     let Wanted { name, scope, repositories, made, expires } = wanted;
     let token = Token { name, hash: hash.to_hex().to_string(), scope, repositories, made, expires };
-    tokens.all.push((hash, token));
+    tokens.all.push(Known::new(hash, token));
     tokens.write(path)?;
     Ok(Secret(secret))
 }
@@ -323,7 +338,7 @@ pub fn revoke(path: &Path, name: &str) -> Result<(), TokensError> {
     let _locked = locked(path)?;
     let mut tokens = Tokens::read(path)?.ok_or_else(missing)?;
     let before = tokens.all.len();
-    tokens.all.retain(|(_, token)| token.name != name);
+    tokens.all.retain(|known| known.token.name != name);
     if tokens.all.len() == before {
         return Err(missing());
     }
@@ -359,7 +374,7 @@ mod tests {
         let mode = fs_err::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
         let tokens = Tokens::read(&path).unwrap().unwrap();
-        let found = tokens.find(secret.reveal(), 99).unwrap().who();
+        let found = tokens.find(secret.reveal(), 99).unwrap();
         assert!(found.may(Right::Append, "a") && !found.may(Right::Read, "b"));
         assert!(tokens.find(secret.reveal(), 100).is_none(), "it has expired");
         assert!(tokens.find(other.reveal(), i64::MAX).is_some());
