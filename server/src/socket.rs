@@ -14,6 +14,7 @@ use std::{
 };
 
 use axum_server::accept::Accept;
+use rustix::process::{Resource, getrlimit};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -33,6 +34,13 @@ pub struct Sockets {
     free: Arc<Semaphore>,
     shares: Arc<Shares>,
     metrics: Arc<Metrics>,
+}
+
+/// Connections for which there is room where so many files may be open: a quarter
+/// is for packs and all else.
+fn most_connections(wanted: usize, files: Option<u64>) -> usize {
+    let room = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    wanted.min(room - room / 4).max(1)
 }
 
 /// How many connections each address has.
@@ -85,10 +93,22 @@ pub struct Socket {
 }
 
 impl Sockets {
-    /// As many as the settings say.
+    /// As many as the settings say, and as the files that the process may open
+    /// leave room for.
     pub fn new(settings: &Settings, metrics: Arc<Metrics>) -> Self {
         let limits = &settings.limits;
-        let free = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        let files = getrlimit(Resource::Nofile).current;
+        let most = most_connections(limits.connections, files);
+        if most < limits.connections {
+            tracing::warn!(
+                connections = most,
+                wanted = limits.connections,
+                files,
+                "fewer connections at a time than `limits.connections`: \
+                 the process may open no more files"
+            );
+        }
+        let free = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         let (most, proxies) = (limits.address_connections, settings.proxies.clone());
         let shares = Arc::new(Shares { most, proxies, taken: Mutex::default() });
         Self { free, shares, metrics }
@@ -309,6 +329,14 @@ mod tests {
         let mut other = opening();
         assert!(!other.hears(b"P"));
         assert!(other.hears(b"UT /"));
+    }
+
+    #[test]
+    fn there_are_no_more_connections_than_files_for_them() {
+        assert_eq!(most_connections(10_000, Some(1024)), 768);
+        assert_eq!(most_connections(100, Some(1024)), 100);
+        assert_eq!(most_connections(10_000, Some(0)), 1);
+        assert_eq!(most_connections(10_000, None), 10_000);
     }
 
     #[test]
