@@ -12,7 +12,10 @@ mod route;
 
 use std::{
     net::IpAddr,
-    sync::Arc,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -48,6 +51,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Longest id that is taken from a request.
 const ID_BYTES: usize = 64;
+
+/// 2^64 by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Longest part of a path that is logged.
 const PATH_BYTES: usize = 1024;
@@ -130,11 +136,18 @@ fn id_of(headers: &HeaderMap) -> String {
     said.filter(sane).map_or_else(new_id, str::to_owned)
 }
 
+/// An id that no other request of this process has, and hardly one of another.
 fn new_id() -> String {
-    let mut bytes = [0; 8];
-    // Ids that are all the same are a nuisance, and no more.
-    let _ = getrandom::fill(&mut bytes);
-    format!("{:016x}", u64::from_le_bytes(bytes))
+    static FIRST: LazyLock<u64> = LazyLock::new(|| {
+        let mut bytes = [0; 8];
+        // Ids that another process has, too, are a nuisance, and no more.
+        let _ = getrandom::fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    });
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    // Spread by an odd number, so that ids that follow each other differ at first sight.
+    format!("{:016x}", FIRST.wrapping_add(count.wrapping_mul(SPREAD)))
 }
 
 /// What is known of a request. Logged when it is dropped, which is when its
@@ -182,7 +195,7 @@ impl Entry {
             id: id.to_owned(),
             address: seen.access.address(headers, request.extensions()),
             method: method.clone(),
-            path: path.chars().take(PATH_BYTES).collect(),
+            path: path[..path.floor_char_boundary(PATH_BYTES)].to_owned(),
             route,
             repository,
             old: old.map(|tag| tag.trim_matches('"').to_owned()),
@@ -279,6 +292,8 @@ impl Drop for Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -293,6 +308,7 @@ mod tests {
             let id = of(odd);
             assert!(id.len() == 16 && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
         }
-        assert_ne!(id_of(&HeaderMap::new()), id_of(&HeaderMap::new()));
+        let ids: HashSet<String> = (0..1000).map(|_| id_of(&HeaderMap::new())).collect();
+        assert_eq!(ids.len(), 1000);
     }
 }

@@ -1,5 +1,6 @@
 //! `snap serve`: a server for stores.
 
+mod log;
 mod token;
 
 use std::{
@@ -16,11 +17,10 @@ use snap_server::{
     observe::audit::Audit,
     routes::Server,
     run::{Listening, Stop, runtime},
-    settings::{Format, Level, Log, Settings},
+    settings::Settings,
     tls::Tls,
     upstream::{Upstream, cache::Cache},
 };
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::{
     context::Context,
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     if let Some(path) = &settings.log.audit {
         Audit::open(path)?;
     }
-    log(&settings.log);
+    let _lines = log::log(&settings.log);
     allow_files();
     let listen = settings.listen;
     let failed = |source| ServeError::Listen { address: listen, source };
@@ -161,23 +161,6 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
         })
         .map_err(failed)?;
     Ok(Done::Well)
-}
-
-/// Logs to stderr. What goes wrong with a request is its sender's to know in
-/// short, and ours in full.
-fn log(chosen: &Log) {
-    let level = match chosen.level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
-    };
-    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
-    let lines = lines.with_ansi(false);
-    match chosen.format {
-        Format::Text => lines.init(),
-        Format::Json => lines.json().flatten_event(true).with_span_list(false).init(),
-    }
 }
 
 /// Takes as many open files as the system allows: each connection is one.

@@ -1,6 +1,9 @@
 //! Entries on their way from the tree to the archive.
 
-use std::sync::Arc;
+use std::{
+    ops::{Deref, Range},
+    sync::Arc,
+};
 
 use crate::{
     base::id::BlobId,
@@ -42,11 +45,39 @@ pub(super) enum Body {
     /// A content that is still to be loaded.
     Wanted,
     /// A content, checked.
-    Bytes(Vec<u8>),
+    Bytes(Content),
     /// A content, checked and compressed.
     Packed(Packed),
     /// A content that is to be streamed.
     Stream,
+}
+
+/// The bytes of a content: its own, or a part of what they lie in.
+pub(super) struct Content {
+    lies_in: Arc<Vec<u8>>,
+    part: Range<usize>,
+}
+
+impl Content {
+    /// A part of a frame, which stays for as long as this.
+    pub(super) fn part(frame: &Arc<Vec<u8>>, part: Range<usize>) -> Self {
+        Self { lies_in: Arc::clone(frame), part }
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        let part = 0..bytes.len();
+        Self { lies_in: Arc::new(bytes), part }
+    }
+}
+
+impl Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.lies_in[self.part.clone()]
+    }
 }
 
 impl Item {

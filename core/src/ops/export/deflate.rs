@@ -53,11 +53,11 @@ pub(super) struct Packed {
 
 impl Packed {
     /// Compresses `raw`, or leaves it as it is when that saves nothing.
-    pub(super) fn new(raw: Vec<u8>, level: i32) -> Self {
-        let crc = crc_of(&raw);
-        match shrinks(&raw, level).then(|| deflate(&raw, level)).flatten() {
+    pub(super) fn new(raw: &[u8], level: i32) -> Self {
+        let crc = crc_of(raw);
+        match shrinks(raw, level).then(|| deflate(raw, level)).flatten() {
             Some(bytes) => Self { method: Method::Deflated, bytes, crc },
-            None => Self { method: Method::Stored, bytes: raw, crc },
+            None => Self { method: Method::Stored, bytes: raw.to_vec(), crc },
         }
     }
 }
@@ -173,20 +173,20 @@ mod tests {
     #[test]
     fn a_content_is_deflated_only_when_that_saves_something() {
         let text = b"all work and no play ".repeat(50_000);
-        let packed = Packed::new(text.clone(), 6);
+        let packed = Packed::new(&text, 6);
         assert_eq!(packed.method, Method::Deflated);
         assert!(inflate(&packed.bytes, text.len()) == text);
         for raw in [noise(100), noise(500_000), b"a".to_vec(), Vec::new()] {
-            let packed = Packed::new(raw.clone(), 6);
+            let packed = Packed::new(&raw, 6);
             assert!(packed.method == Method::Stored && packed.bytes == raw);
         }
-        assert_eq!(Packed::new(text, 0).method, Method::Stored);
+        assert_eq!(Packed::new(&text, 0).method, Method::Stored);
     }
 
     #[test]
     fn contents_that_do_not_shrink_may_come_one_after_the_other() {
         for len in [1_000, 10_000, 100_000].repeat(30) {
-            let packed = Packed::new(noise(len), 6);
+            let packed = Packed::new(&noise(len), 6);
             assert!(packed.method == Method::Stored && packed.bytes.len() == len);
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     format::pack::ObjectKind,
     ops::export::{
         ExportError, Format, Job,
-        batch::{Body, Item},
+        batch::{Body, Content, Item},
         deflate::Packed,
     },
     store::{Place, Store, StoreError},
@@ -44,7 +44,7 @@ struct Group<'g> {
 
 /// What came out of a group.
 struct Loaded {
-    contents: Vec<(usize, Vec<u8>)>,
+    contents: Vec<(usize, Content)>,
     frame: Option<(Key, Arc<Vec<u8>>)>,
 }
 
@@ -109,6 +109,11 @@ impl Loader {
             // each object is looked up by itself.
             None => job.store.frame(first).ok(),
         };
+        // A copy costs about as much as expanding it did.
+        let shared = frame.as_ref().filter(|frame| {
+            let wanted: usize = group.members.iter().map(|(place, _)| place.bytes as usize).sum();
+            job.options.format != Format::Zip && wanted >= frame.len() / 4 * 3
+        });
         let mut hashed = None;
         for (place, at) in group.members {
             let item = &items[*at];
@@ -119,11 +124,18 @@ impl Loader {
                 is_long && (hashed == Some((*place, id)) || BlobId::of(bytes) == id)
             });
             hashed = Some((*place, id));
-            let bytes = match right {
-                Some(bytes) => bytes.to_vec(),
-                None => alone(job.store, &id, size).map_err(|e| job.damaged(&item.path, e))?,
+            let content = match (right, shared) {
+                (Some(bytes), Some(frame)) => {
+                    let start = place.offset as usize;
+                    Content::part(frame, start..start + bytes.len())
+                }
+                (Some(bytes), None) => bytes.to_vec().into(),
+                (None, _) => {
+                    let alone = alone(job.store, &id, size);
+                    alone.map_err(|e| job.damaged(&item.path, e))?.into()
+                }
             };
-            loaded.contents.push((*at, bytes));
+            loaded.contents.push((*at, content));
         }
         loaded.frame = frame.filter(|_| group.is_kept).map(|frame| (key(first), frame));
         Ok(loaded)
@@ -154,7 +166,7 @@ fn locate(job: &Job<'_>, items: &mut [Item]) -> Result<Vec<(Place, usize)>, Expo
                 return Ok(None);
             };
             if size == 0 && id == BlobId::of(b"") {
-                item.body = Body::Bytes(Vec::new());
+                item.body = Body::Bytes(Vec::new().into());
                 return Ok(None);
             }
             let object = id.object();
@@ -181,8 +193,8 @@ fn locate(job: &Job<'_>, items: &mut [Item]) -> Result<Vec<(Place, usize)>, Expo
 fn compress(job: &Job<'_>, items: &mut [Item]) {
     let level = job.level();
     items.par_iter_mut().with_min_len(4).for_each(|item| {
-        if let Body::Bytes(bytes) = &mut item.body {
-            item.body = Body::Packed(Packed::new(std::mem::take(bytes), level));
+        if let Body::Bytes(bytes) = &item.body {
+            item.body = Body::Packed(Packed::new(bytes, level));
         }
     });
 }

@@ -7,8 +7,8 @@
 //! the order of the tree (`tar`, `zip`) while the next one is made. A content
 //! that was cut into chunks is not loaded but streamed when its turn comes.
 //!
-//! Memory holds two batches, a few frames, and the paths of files with several
-//! names; it does not grow with the snapshot. One commit gives the same bytes
+//! Memory holds two batches, a few frames besides those that they lie in, and the
+//! paths of files with several names; it does not grow with the snapshot. One commit gives the same bytes
 //! each time, on every machine.
 //!
 //! Damage ends the export with an error that names the path. What has gone to a

@@ -150,7 +150,7 @@ impl Archive for Zip<'_> {
                 Ok(())
             }
             (_, Kind::Symlink { target }) => {
-                let packed = Packed::new(target.to_vec(), 0);
+                let packed = Packed::new(target, 0);
                 header.mode = SYMLINK;
                 header.crc = packed.crc;
                 header.bytes = target.len() as u64;

@@ -1,0 +1,208 @@
+//! The log of a server. Its lines go to stderr several at a time, so that an
+//! answer costs no system call for its line; what goes wrong stands there at once.
+
+use std::{
+    io::{self, Write},
+    mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use snap_server::settings::{Format, Level, Log};
+use tracing::Metadata;
+use tracing_subscriber::{filter::LevelFilter, fmt::MakeWriter};
+
+/// Longest that a line is held back.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// Bytes of lines that are held back at most.
+const HELD_BYTES: usize = 128 << 10;
+
+/// Logs to stderr. What goes wrong with a request is its sender's to know in
+/// short, and ours in full. What is held back is written when this is dropped.
+pub(super) fn log(chosen: &Log) -> Lines<io::Stderr> {
+    let level = match chosen.level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    };
+    let held = Lines::new(io::stderr());
+    let lines = tracing_subscriber::fmt().with_writer(held.made()).with_max_level(level);
+    let lines = lines.with_ansi(false);
+    match chosen.format {
+        Format::Text => lines.init(),
+        Format::Json => lines.json().flatten_event(true).with_span_list(false).init(),
+    }
+    held
+}
+
+/// Lines on their way to where they go.
+pub(super) struct Lines<W: Write>(Arc<Shared<W>>);
+
+struct Shared<W> {
+    state: Mutex<State<W>>,
+    come: Condvar,
+}
+
+struct State<W> {
+    out: W,
+    held: Vec<u8>,
+    is_over: bool,
+}
+
+/// Makes writers, one for each line.
+struct Made<W>(Arc<Shared<W>>);
+
+/// Where one line goes.
+struct Line<'l, W> {
+    shared: &'l Shared<W>,
+    is_urgent: bool,
+}
+
+impl<W: Write> State<W> {
+    /// Writes what is held back. There is nobody to tell when that fails.
+    fn flush(&mut self) {
+        let held = mem::take(&mut self.held);
+        let _ = self.out.write_all(&held).and_then(|()| self.out.flush());
+    }
+}
+
+impl<W: Write> Shared<W> {
+    fn state(&self) -> MutexGuard<'_, State<W>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: &[u8], is_urgent: bool) {
+        let mut state = self.state();
+        let is_first = state.held.is_empty();
+        state.held.extend_from_slice(bytes);
+        if is_urgent || state.is_over || state.held.len() >= HELD_BYTES {
+            state.flush();
+        } else if is_first {
+            self.come.notify_one();
+        }
+    }
+
+    /// Writes what has come a moment ago, again and again.
+    fn write(&self) {
+        loop {
+            let waits = |state: &mut State<W>| state.held.is_empty() && !state.is_over;
+            let state = self.come.wait_while(self.state(), waits);
+            if state.unwrap_or_else(PoisonError::into_inner).is_over {
+                return;
+            }
+            thread::sleep(MOMENT);
+            self.state().flush();
+        }
+    }
+}
+
+impl<W: Write + Send + 'static> Lines<W> {
+    fn new(out: W) -> Self {
+        let state = Mutex::new(State { out, held: Vec::new(), is_over: false });
+        let shared = Arc::new(Shared { state, come: Condvar::new() });
+        let theirs = Arc::clone(&shared);
+        let named = thread::Builder::new().name("log".to_owned());
+        // Without a thread of its own each line goes at once.
+        if named.spawn(move || theirs.write()).is_err() {
+            shared.state().is_over = true;
+        }
+        Self(shared)
+    }
+
+    fn made(&self) -> Made<W> {
+        Made(Arc::clone(&self.0))
+    }
+}
+
+impl<W: Write> Drop for Lines<W> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.is_over = true;
+        state.flush();
+        self.0.come.notify_one();
+    }
+}
+
+impl<'l, W: Write + 'l> MakeWriter<'l> for Made<W> {
+    type Writer = Line<'l, W>;
+
+    fn make_writer(&'l self) -> Line<'l, W> {
+        Line { shared: &self.0, is_urgent: false }
+    }
+
+    fn make_writer_for(&'l self, about: &Metadata<'_>) -> Line<'l, W> {
+        Line { shared: &self.0, is_urgent: *about.level() <= tracing::Level::WARN }
+    }
+}
+
+impl<W: Write> Write for Line<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.take(bytes, self.is_urgent);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written, a string for each time.
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<String>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push(String::from_utf8(bytes.to_vec()).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink {
+        fn has(&self, text: &str) -> bool {
+            self.0.lock().unwrap().concat() == text
+        }
+    }
+
+    #[test]
+    fn lines_come_together_after_a_moment() {
+        let sink = Sink::default();
+        let lines = Lines::new(sink.clone());
+        let line = |text: &str| lines.made().make_writer().write_all(text.as_bytes()).unwrap();
+        (0..100).for_each(|_| line("x\n"));
+        while !sink.has(&"x\n".repeat(100)) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // A machine with much else to do may have taken its time.
+        assert!(sink.0.lock().unwrap().len() < 50);
+        line("y\n");
+        while !sink.has(&("x\n".repeat(100) + "y\n")) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn none_is_lost_at_the_end_and_what_is_urgent_comes_in_its_turn() {
+        let sink = Sink::default();
+        let lines = Lines::new(sink.clone());
+        let made = lines.made();
+        made.make_writer().write_all(b"first\n").unwrap();
+        Line { shared: &made.0, is_urgent: true }.write_all(b"wrong\n").unwrap();
+        assert!(sink.has("first\nwrong\n"));
+        made.make_writer().write_all(b"last\n").unwrap();
+        drop(lines);
+        assert!(sink.has("first\nwrong\nlast\n"));
+        made.make_writer().write_all(b"after\n").unwrap();
+        assert!(sink.has("first\nwrong\nlast\nafter\n"));
+    }
+}
