@@ -43,6 +43,7 @@ pub struct Traffic {
     requests: [AtomicU64; Kind::ALL.len()],
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
+    bytes_moved: AtomicU64,
     bytes_needed: AtomicU64,
     retries: AtomicU64,
 }
@@ -83,6 +84,18 @@ impl Traffic {
     /// Counts bytes that came in.
     pub fn received(&self, bytes: u64) {
         self.bytes_received.fetch_add(bytes, Relaxed);
+    }
+
+    /// Counts bytes of a body that have come by now, piece by piece.
+    pub fn moved(&self, bytes: u64) {
+        self.bytes_moved.fetch_add(bytes, Relaxed);
+    }
+
+    /// A number that grows whenever anything comes in: while it stays the same those
+    /// who wait see nothing of what they wait for.
+    pub fn progress(&self) -> u64 {
+        let counters = [&self.bytes_received, &self.bytes_moved];
+        counters.iter().map(|counter| counter.load(Relaxed)).fold(0, u64::wrapping_add)
     }
 
     /// Counts bytes that somebody had asked for.

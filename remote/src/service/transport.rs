@@ -147,6 +147,9 @@ pub struct Transport {
 /// A body as OpenDAL has it.
 type Pieces = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync + Unpin>;
 
+/// The limit that a body keeps to, and where its pieces are counted.
+type Limits = (Option<Arc<Pace>>, Arc<Traffic>);
+
 /// A body that goes out piece by piece.
 struct Outgoing {
     pieces: BoxStream<'static, std::io::Result<Bytes>>,
@@ -300,19 +303,22 @@ fn silence(patience: Duration) -> Error {
 
 /// A body as it comes in: under the limit, and ended with an error when nothing
 /// more comes.
-fn incoming(body: HttpBody, pace: Option<Arc<Pace>>, patience: Duration) -> HttpBody {
+fn incoming(body: HttpBody, (pace, traffic): Limits, patience: Duration) -> HttpBody {
     body.map_inner(|pieces| {
-        let next = move |(mut pieces, pace): (Pieces, Option<Arc<Pace>>)| async move {
+        let next = move |(mut pieces, (pace, traffic)): (Pieces, Limits)| async move {
             let piece: opendal::Result<Buffer> = match timeout(patience, pieces.next()).await {
                 Ok(piece) => piece?,
                 Err(_) => Err(silence(patience)),
             };
-            if let (Ok(bytes), Some(pace)) = (&piece, &pace) {
-                pace.down.take(bytes.len() as u64).await;
+            if let Ok(bytes) = &piece {
+                traffic.moved(bytes.len() as u64);
+                if let Some(pace) = &pace {
+                    pace.down.take(bytes.len() as u64).await;
+                }
             }
-            Some((piece, (pieces, pace)))
+            Some((piece, (pieces, (pace, traffic))))
         };
-        Box::new(Box::pin(stream::unfold((pieces, pace), next)))
+        Box::new(Box::pin(stream::unfold((pieces, (pace, traffic)), next)))
     })
 }
 
@@ -376,7 +382,8 @@ impl HttpTransport for Transport {
         if kind != Kind::Head && length.is_some_and(|length| length > most) {
             return Err(Reply::too_long(most));
         }
-        Ok(response.map(|body| incoming(bounded(body, most), pace, self.silence)))
+        let traffic = Arc::clone(&self.traffic);
+        Ok(response.map(|body| incoming(bounded(body, most), (pace, traffic), self.silence)))
     }
 }
 
