@@ -232,7 +232,8 @@ impl Hub {
         let upstream = self.upstream()?;
         match name {
             Some(name) if let Some(open) = self.lock().get(name, Asked::ToGlance) => open.away(),
-            _ => upstream.contact().away(),
+            Some(_) => upstream.contact().away(),
+            None => upstream.away(),
         }
     }
 

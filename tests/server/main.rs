@@ -26,6 +26,7 @@ mod uploads;
 mod upstream;
 mod upstream_at_once;
 mod upstream_away;
+mod upstream_hangs;
 mod upstream_many;
 mod upstream_steps;
 mod watched;

@@ -291,7 +291,7 @@ async fn a_cache_that_is_full_makes_room_and_what_went_comes_again() {
 }
 
 /// Bytes of whole packs below a folder.
-fn kept_bytes(folder: &std::path::Path) -> u64 {
+pub(crate) fn kept_bytes(folder: &std::path::Path) -> u64 {
     let mut sum = 0;
     for entry in fs_err::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

@@ -12,16 +12,16 @@ use crate::{
 };
 
 /// A server with a store, a proxy before it, and a relay before that.
-struct Relayed {
-    there: Place,
-    _server: Serving,
-    proxy: Proxy,
-    relay: Serving,
-    cache: tempfile::TempDir,
+pub(crate) struct Relayed {
+    pub(crate) there: Place,
+    pub(crate) _server: Serving,
+    pub(crate) proxy: Proxy,
+    pub(crate) relay: Serving,
+    pub(crate) cache: tempfile::TempDir,
 }
 
 impl Relayed {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let there = Place::new();
         let server = Serving::of(&there);
         let proxy = Proxy::start(server.origin());
@@ -31,7 +31,7 @@ impl Relayed {
     }
 
     /// A commit there, all of which is here then.
-    async fn commit(&self, content: &str) -> CommitId {
+    pub(crate) async fn commit(&self, content: &str) -> CommitId {
         let before = stands(&self.relay, "main").await;
         let commit = self.there.change("a", content);
         assert_ne!(before, Some(commit));
@@ -50,7 +50,7 @@ impl Relayed {
 }
 
 /// Nobody asks before.
-async fn pause() {
+pub(crate) async fn pause() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
 }
 
@@ -114,12 +114,18 @@ async fn what_is_served_without_an_answer_is_said_to_be_old() {
 async fn nobody_waits_for_long_for_one_that_hangs() {
     let place = Relayed::new();
     let first = place.commit("first").await;
+    let second = place.there.change("b", "not here");
+    assert_eq!(stands(&place.relay, "main").await, Some(second));
     place.proxy.add(Rule::new(Fault::Stall));
     let start = Instant::now();
     let (one, two) = futures::join!(place.says_away(), place.says_away());
     assert!(one && two);
-    assert_eq!(stands(&place.relay, "main").await, Some(first));
+    assert_eq!(stands(&place.relay, "main").await, Some(second));
     refused(set(&place.relay, "main", None, first), 503, "unavailable").await;
+    for _ in 0..2 {
+        let path = format!("commits/{second}/files/b");
+        refused(place.relay.get(&path), 503, "unavailable").await;
+    }
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     place.proxy.clear_rules();
     pause().await;

@@ -26,7 +26,7 @@ fn bundle(serving: &Serving, bytes: &[u8]) -> RequestBuilder {
 }
 
 /// A commit as a bundle.
-async fn bundle_of(place: &Place, commit: CommitId) -> Vec<u8> {
+pub(crate) async fn bundle_of(place: &Place, commit: CommitId) -> Vec<u8> {
     let serving = Serving::of(place);
     let read = serving.get(&format!("commits/{commit}/bundle")).send().await.unwrap();
     assert_eq!(read.status(), StatusCode::OK);
@@ -164,7 +164,7 @@ async fn a_bucket_that_fails_while_a_push_is_checked_is_not_what_was_sent() {
     assert_eq!(moved.status(), StatusCode::OK);
 }
 
-fn noise(seed: u64) -> Vec<u8> {
+pub(crate) fn noise(seed: u64) -> Vec<u8> {
     let hashes = (0..32_u64 << 10).map(|at| blake3::hash(&(at << 8 | seed).to_le_bytes()));
     hashes.flat_map(|hash| *hash.as_bytes()).collect()
 }

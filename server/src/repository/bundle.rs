@@ -4,7 +4,7 @@
 use std::{
     collections::HashSet,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, BufReader, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,6 +17,7 @@ use snap_core::{
         kind::ErrorKind,
         observe::Silent,
     },
+    disk::scratch::Scratch,
     format::bundle::{Head, LENGTH_BYTES},
     ops::{
         bundle::{Error, unpack},
@@ -196,6 +197,11 @@ impl Repository {
     /// [`Code::Rejected`] when it is damaged, not complete, or builds on what is
     /// not here; nothing was added then.
     pub fn take_bundle(&self, pieces: Pieces) -> Result<unpack::Outcome, Problem> {
+        if let Some(behind) = &self.behind {
+            // Nobody sends it in vain.
+            behind.look()?;
+            return self.unpack_kept(pieces);
+        }
         let mut input = Input { pieces, rest: bytes::Bytes::new(), problem: None };
         let taken = self.unpack(&mut input);
         match (input.problem, taken) {
@@ -204,8 +210,24 @@ impl Repository {
         }
     }
 
-    /// Takes in a bundle from where it can be read.
+    /// Keeps a bundle until all of it has come, and then takes it in: while packs
+    /// are added nothing is removed from the cache, and nobody else adds any.
+    fn unpack_kept(&self, pieces: Pieces) -> Result<unpack::Outcome, Problem> {
+        let scratch = Scratch::create(&self.repo.store().dir().join("tmp"))?;
+        let path = scratch.path().join("bundle");
+        let failed = || PathError::when("write", &path);
+        let mut file = fs_err::File::create_new(&path).map_err(failed())?;
+        for piece in pieces {
+            file.write_all(&piece?).map_err(failed())?;
+        }
+        let file = fs_err::File::open(&path).map_err(PathError::when("open", &path))?;
+        self.unpack(&mut BufReader::with_capacity(COPY_BYTES, file))
+    }
+
+    /// Takes in a bundle from where it can be read; before an upstream, where all of
+    /// it is here.
     pub(super) fn unpack(&self, input: &mut dyn Read) -> Result<unpack::Outcome, Problem> {
+        let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing());
         let tips = self.refs()?.into_iter().map(|(_, id)| id).collect();
         let options = unpack::Options { tips, level: self.repo.config().compression.level };
         let store = self.repo.store();

@@ -5,6 +5,7 @@
 
 mod bundle;
 mod index;
+mod passing;
 mod reading;
 mod single;
 mod staged;
@@ -47,11 +48,7 @@ use crate::{
     body::Pieces,
     cache::Cache,
     problem::{Code, Problem},
-    upstream::{
-        Upstream,
-        behind::{Behind, Freshness},
-        contact::Away,
-    },
+    upstream::{Upstream, behind::Behind, contact::Away},
 };
 
 /// What names of parts of a group of outlines end with, and its own.
@@ -135,14 +132,6 @@ impl Repository {
         repository
     }
 
-    /// Learns how it stands upstream, where it has one; what is not known
-    /// because that is away stays as it was.
-    pub fn catch_up(&self, freshness: Freshness) {
-        if let Some(behind) = &self.behind {
-            behind.catch_up(freshness);
-        }
-    }
-
     /// Since when what is told of it may not be as it is upstream, if so.
     pub fn away(&self) -> Option<Away> {
         self.behind.as_ref().and_then(|behind| behind.away())
@@ -196,9 +185,9 @@ impl Repository {
     /// The branch that whoever clones begins with.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when `HEAD` is.
+    /// [`Code::Damaged`] when `HEAD` is, [`Code::Unavailable`].
     pub fn default_branch(&self) -> Result<RefName, Problem> {
-        self.catch_up(Freshness::Now);
+        self.catch_up_now()?;
         let refs = self.repo.refs();
         match refs.head()? {
             Head::Branch(name) => Ok(name),
@@ -212,9 +201,9 @@ impl Repository {
     /// All branches and tags.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when one is.
+    /// [`Code::Damaged`] when one is, [`Code::Unavailable`].
     pub fn refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
-        self.catch_up(Freshness::Now);
+        self.catch_up_now()?;
         self.known_refs()
     }
 
@@ -227,9 +216,9 @@ impl Repository {
     /// Where a ref stands.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when it is.
+    /// [`Code::Damaged`] when it is, [`Code::Unavailable`].
     pub fn standing(&self, name: &RefName) -> Result<Option<CommitId>, Problem> {
-        self.catch_up(Freshness::Now);
+        self.catch_up_now()?;
         Ok(self.repo.refs().read(name)?)
     }
 
@@ -273,6 +262,7 @@ impl Repository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn packs(&self) -> Result<Vec<Listed>, Problem> {
+        self.check_seen()?;
         self.refresh()?;
         let store = self.repo.store();
         let mut packs = self.staged.list()?;
@@ -290,10 +280,10 @@ impl Repository {
     /// A pack that counts, open for reading, and its length.
     ///
     /// # Errors
-    /// [`Code::NotFound`].
+    /// [`Code::NotFound`], [`Code::Unavailable`].
     pub fn pack(&self, id: &PackId) -> Result<(File, u64), Problem> {
         if !self.repo.store().packs().contains(id) {
-            self.catch_up(Freshness::Now);
+            self.catch_up_now()?;
             self.refresh()?;
         }
         let missing = || Problem::not_found(format_args!("pack {id}"));
@@ -336,28 +326,12 @@ impl Repository {
         Ok(sent)
     }
 
-    /// It is there, upstream as well.
-    fn known(&self) -> Result<Sent, Problem> {
-        if let Some(behind) = &self.behind {
-            behind.publish()?;
-        }
-        Ok(Sent::Known)
-    }
-
-    /// Sends a pack that was checked upstream, where there is one.
-    fn pass_on_pack(&self, id: &PackId) -> Result<(), Problem> {
-        if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(id)) {
-            behind.send(id, &path)?;
-        }
-        Ok(())
-    }
-
     /// The index that clients read: names and lengths of its files.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn index(&self) -> Result<Vec<Listed>, Problem> {
-        self.catch_up(Freshness::Now);
+        self.catch_up_now()?;
         self.refresh()?;
         self.index.current(self.repo.store(), &|id| self.has(id))
     }
@@ -430,27 +404,6 @@ impl Repository {
             behind.publish()?;
         }
         Ok(if new.is_empty() { Sent::Known } else { Sent::New })
-    }
-
-    /// Does `work`, which adds packs to the store, and tells of them upstream.
-    fn pass_on<T>(&self, work: impl FnOnce() -> Result<T, Problem>) -> Result<T, Problem> {
-        match &self.behind {
-            Some(behind) => behind.adopt(work),
-            None => work(),
-        }
-    }
-
-    /// A pack that waits to count: here, or upstream, to where it came through
-    /// another server.
-    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Problem> {
-        let found = self.staged.pack(id);
-        if found.is_some() {
-            return Ok(found);
-        }
-        let Some(behind) = &self.behind else { return Ok(None) };
-        let Some(pieces) = behind.sent_by_others(id)? else { return Ok(None) };
-        self.staged.receive(*id, pieces)?;
-        Ok(self.staged.pack(id))
     }
 
     fn accept(&self, new: &[(PackId, PathBuf)]) -> Result<(), Problem> {

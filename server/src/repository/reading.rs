@@ -71,8 +71,10 @@ impl Repository {
     /// The commit that a text names: an id, the start of one, or a ref.
     ///
     /// # Errors
-    /// [`Code::NotFound`], and [`Code::Invalid`] for what is no revision.
+    /// [`Code::NotFound`], [`Code::Invalid`] for what is no revision, and
+    /// [`Code::Unavailable`].
     pub fn revision(&self, text: &str) -> Result<Revision, Problem> {
+        self.check_seen()?;
         let revisions = Revisions::new(&self.repo, &|_| None);
         let mut id = revisions.commit(text);
         if id.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {

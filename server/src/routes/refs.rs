@@ -78,7 +78,10 @@ pub(super) async fn list(
     Path(repo): Path<String>,
 ) -> Result<Json<RefsJson>, Problem> {
     let listed = server.with(repo, |repository| {
-        let head = repository.default_branch().ok().map(|name| name.to_string());
+        let head = match repository.default_branch() {
+            Err(problem) if problem.code == Code::Unavailable => return Err(problem),
+            head => head.ok().map(|name| name.to_string()),
+        };
         let refs = repository.refs()?;
         let refs = refs.iter().map(|(name, commit)| RefJson::new(name, *commit)).collect();
         Ok(RefsJson { head, refs })

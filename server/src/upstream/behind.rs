@@ -9,14 +9,17 @@
 //! A pack that is here and of which upstream was not told yet has a mark in
 //! `cache/pending/`, or has just come; whoever comes next tells of it.
 
+mod frames;
 mod packs;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -42,7 +45,7 @@ use snap_remote::{
     store::{RemoteError, RemoteStore},
 };
 
-use self::packs::Counted;
+use self::frames::{Frames, Watch};
 use super::{
     Form, Upstream,
     cache::Kept,
@@ -54,6 +57,9 @@ use crate::problem::{Code, Problem};
 
 /// Outlines that are held at a time.
 const OUTLINES: usize = 64;
+
+/// File in `cache/` of the store here: its refs stood as those upstream once.
+const FOLLOWED: &str = "followed";
 
 /// How old what is known may be for those who ask for no ref.
 const AGE: Duration = Duration::from_secs(1);
@@ -73,6 +79,8 @@ pub struct Behind {
     moves: AtomicU64,
     flights: Flights,
     fresh: Fresh,
+    /// Whether the refs here ever stood as those upstream.
+    has_followed: AtomicBool,
     /// Questions for packs.
     looks: Flights,
     /// Packs that were sent, whether or not they count.
@@ -125,10 +133,13 @@ impl Behind {
         }
         let remote = upstream.remote(name, "mirror")?;
         let asking = upstream.remote(name, "asking")?;
-        let waiting = Waiting::patiently(&upstream.runtime);
+        let watch = Arc::new(Watch::new(remote.client().clone(), upstream.patience));
+        let waiting = Waiting { runtime: upstream.runtime.clone(), stop: watch.stop() };
         let packs = RemotePacks::sharing(&remote, waiting, &upstream.memory);
-        let packs = Counted { packs, cache: Arc::clone(&upstream.cache) };
+        let (cache, contact) = (Arc::clone(&upstream.cache), Arc::clone(&upstream.contact));
+        let packs = Frames { packs, watch, cache, contact };
         let adopting = Arc::default();
+        let has_followed = AtomicBool::new(store.join("cache").join(FOLLOWED).is_file());
         let opening = upstream.cache.opening(&store);
         let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
         let repo = Arc::new(repo);
@@ -141,6 +152,7 @@ impl Behind {
             moves: AtomicU64::new(0),
             flights: Flights::default(),
             fresh: Fresh::default(),
+            has_followed,
             looks: Flights::default(),
             sent: Mutex::default(),
             fetching: Mutex::default(),
@@ -210,6 +222,18 @@ impl Behind {
         self.fresh.away()
     }
 
+    /// Checks that the refs here stood as those upstream at some time: else nothing
+    /// can be told of them, not even that there are none.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn check_followed(&self) -> Result<(), Problem> {
+        match self.has_followed.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err(away()),
+        }
+    }
+
     /// Where refs stand there.
     fn standings(&self) -> Result<Known, Problem> {
         let asked =
@@ -232,8 +256,19 @@ impl Behind {
             self.refresh(&mut moving)?;
             let is_all = self.follow(&found).map_err(|error| self.told(error))?;
             moving.known = is_all.then_some(found);
+            self.remember_followed();
         }
         Ok(())
+    }
+
+    fn remember_followed(&self) {
+        if self.has_followed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let cache = self.repo.dir().join("cache");
+        // Where it cannot be written, the next server waits until it has seen them.
+        let _ =
+            fs_err::create_dir_all(&cache).and_then(|()| fs_err::write(cache.join(FOLLOWED), ""));
     }
 
     /// Learns which packs there are.

@@ -51,7 +51,13 @@ impl Contact {
 
     /// It did not do what was asked. What is to be told of that.
     pub fn failed(&self, error: RemoteError) -> Problem {
-        match &error {
+        self.note(&error);
+        problem(error)
+    }
+
+    /// The same for who tells of it in another way.
+    pub fn note(&self, error: &RemoteError) {
+        match error {
             // What fails here says nothing about it.
             RemoteError::Store(_) | RemoteError::Ref(_) | RemoteError::Io(_) => {}
             error if error.kind() == ErrorKind::Unavailable && !is_full(error) => {
@@ -59,13 +65,20 @@ impl Contact {
             }
             _ => self.reached(),
         }
-        problem(error)
     }
 
     /// It took too long.
     pub fn timed_out(&self) -> Problem {
         self.gone("no answer in time");
         away()
+    }
+
+    /// Nothing came since `since` of what was asked for then. Where it has answered
+    /// others meanwhile it is not away for that.
+    pub fn hung(&self, since: Instant) {
+        if self.state().reached.is_none_or(|reached| reached < since) {
+            self.gone("nothing came in time");
+        }
     }
 
     fn gone(&self, why: &str) {
@@ -148,6 +161,16 @@ mod tests {
         let told = contact.failed(busy.into());
         assert_eq!(told.code, Code::Unavailable);
         assert!(contact.is_given_up());
+    }
+
+    #[test]
+    fn one_that_has_answered_others_meanwhile_is_not_away() {
+        let (contact, since) = (Contact::default(), Instant::now());
+        contact.reached();
+        contact.hung(since);
+        assert_eq!(contact.away(), None);
+        contact.hung(Instant::now() + Duration::from_millis(1));
+        assert!(contact.away().is_some());
     }
 
     #[test]

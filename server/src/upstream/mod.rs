@@ -11,6 +11,7 @@
 //! | `flights` | what many ask at once is asked once |
 //! | `fresh` | whether what is told is as it is there |
 //! | [`cache`] | the folder of all that, and how long it may become |
+//! | `names` | of the stores there |
 //! | [`behind`] | one store elsewhere |
 
 pub mod behind;
@@ -18,11 +19,12 @@ pub mod cache;
 pub mod contact;
 mod flights;
 mod fresh;
+mod names;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use snap_core::{base::limits, repo::ref_name::RefName};
@@ -34,7 +36,6 @@ use snap_remote::{
         client::{Client, Policy},
         keys::CONFIG,
         open::{self, OpenError, Secrets},
-        snap_server::ONLY,
         traffic::Traffic,
     },
     store::{Found, RemoteError, RemoteStore},
@@ -44,14 +45,9 @@ use tokio::runtime::Handle;
 use self::{
     cache::Cache,
     contact::{Contact, problem},
+    names::Names,
 };
 use crate::problem::{Code, Problem};
-
-/// Levels of folders in which stores are looked for.
-const LEVELS: usize = 4;
-
-/// So long the names of the repositories are not asked for again.
-const NAMES_FOR: Duration = Duration::from_secs(3);
 
 /// Memory for what comes of packs there, of all stores, unless told otherwise.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -86,15 +82,12 @@ impl Origin {
     }
 }
 
-fn client(
-    (origin, name): (&Origin, &str),
-    runtime: &Handle,
-    traffic: &Arc<Traffic>,
-) -> Result<Client, OpenError> {
+fn client((origin, name): (&Origin, &str), runtime: &Handle) -> Result<Client, OpenError> {
     let _inside = runtime.enter();
+    let traffic: Arc<Traffic> = Arc::default();
     let location = origin.at(name);
     let Origin { options, secrets, .. } = origin;
-    let service = open::open(&location, options, secrets, traffic)?;
+    let service = open::open(&location, options, secrets, &traffic)?;
     // Whoever sent something tries again, too.
     let policy = Policy {
         attempts: 4,
@@ -103,7 +96,7 @@ fn client(
         timeout: Duration::from_secs(15),
         ..Policy::default()
     };
-    Ok(Client::new(service, policy, Arc::clone(traffic)).at(&location.to_string()))
+    Ok(Client::new(service, policy, traffic).at(&location.to_string()))
 }
 
 /// What lies upstream.
@@ -120,13 +113,12 @@ pub enum Form {
 pub struct Upstream {
     origin: Origin,
     runtime: Handle,
-    traffic: Arc<Traffic>,
     contact: Arc<Contact>,
     cache: Arc<Cache>,
     form: Mutex<Option<Form>>,
     /// Asks at the location itself.
     root: Client,
-    names: Mutex<Option<(Instant, Vec<String>)>>,
+    names: Names,
     /// How long somebody who reads waits for it.
     patience: Duration,
     /// For what comes of packs there, of whichever store.
@@ -149,17 +141,15 @@ impl Upstream {
             (Scheme::Http | Scheme::Https, false) => Some(Form::Store),
             _ => None,
         };
-        let traffic = Arc::default();
-        let root = client((&origin, ""), &runtime, &traffic)?;
+        let root = client((&origin, ""), &runtime)?;
         Ok(Self {
             origin,
             runtime,
-            traffic,
             contact: Arc::default(),
             cache: Arc::new(cache),
             form: Mutex::new(form),
             root,
-            names: Mutex::default(),
+            names: Names::default(),
             patience,
             memory: Budget::new(MEMORY_BYTES),
         })
@@ -186,13 +176,8 @@ impl Upstream {
         &self.cache
     }
 
-    /// What was asked of it.
-    pub fn traffic(&self) -> &Traffic {
-        &self.traffic
-    }
-
     fn client(&self, name: &str) -> Result<Client, Problem> {
-        client((&self.origin, self.below(name)), &self.runtime, &self.traffic).map_err(|error| {
+        client((&self.origin, self.below(name)), &self.runtime).map_err(|error| {
             tracing::error!(%error, "cannot use the upstream");
             Problem::new(Code::Unavailable, "the upstream cannot be used")
         })
@@ -265,39 +250,6 @@ impl Upstream {
         Ok(form)
     }
 
-    /// Names of the repositories there; where it does not answer, of those that
-    /// are known here.
-    pub fn names(&self) -> Vec<String> {
-        match self.form() {
-            Ok(Form::Store) => return vec![ONLY.to_owned()],
-            Ok(Form::Folder) => {}
-            Err(_) => return self.cache.names(),
-        }
-        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, names)) = &*known
-            && at.elapsed() < NAMES_FOR
-        {
-            return names.clone();
-        }
-        if self.contact.is_given_up() {
-            return self.cache.names();
-        }
-        let asked = self.root.stores(LEVELS);
-        let asked = async { tokio::time::timeout(self.patience, asked).await };
-        match self.runtime.block_on(asked) {
-            Ok(Ok(names)) => {
-                self.contact.reached();
-                known.insert((Instant::now(), names)).1.clone()
-            }
-            Ok(Err(error)) => {
-                let _ = self.contact.failed(error.into());
-                self.cache.names()
-            }
-            // There are many folders, or it is away: others will tell.
-            Err(_) => self.cache.names(),
-        }
-    }
-
     /// Makes a repository there.
     ///
     /// # Errors
@@ -307,7 +259,7 @@ impl Upstream {
         if self.config(name)?.is_some() {
             return Err(Problem::new(Code::Conflict, format!("there is already `{name}`")));
         }
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.names.forget();
         let remote = self.remote(name, "mirror")?;
         let there = Problem::new(Code::Conflict, format!("there is already `{name}`"));
         let found = self.ask(remote.survey())?;

@@ -3,7 +3,6 @@
 use std::{
     collections::HashSet,
     fs::File,
-    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -14,15 +13,15 @@ use std::{
 use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError, limits},
-    store::{Distant, DistantError, StoreError},
+    store::StoreError,
 };
-use snap_remote::{distant::RemotePacks, service::Progress, store::OBJECTS};
+use snap_remote::{service::Progress, store::OBJECTS};
 
 use super::{Behind, Moving, lock};
 use crate::{
     problem::{Code, Problem},
     upstream::{
-        cache::{Cache, PENDING, touch},
+        cache::{PENDING, touch},
         contact::away,
     },
 };
@@ -121,10 +120,14 @@ impl Behind {
         Ok(disk.sync_folder(&marks)?)
     }
 
-    /// They did not become part of it.
+    /// They did not become part of it, other than those that are: whoever brought
+    /// them counts on it that upstream is told.
     pub fn forget_pending(&self, packs: &[PackId]) {
-        lock(&self.left_out).extend(packs);
-        packs.iter().for_each(|id| drop(fs_err::remove_file(self.mark(id))));
+        let here = self.whole_packs();
+        for id in packs.iter().filter(|id| !here.contains(id)) {
+            lock(&self.left_out).insert(*id);
+            let _ = fs_err::remove_file(self.mark(id));
+        }
     }
 
     fn whole_packs(&self) -> HashSet<PackId> {
@@ -176,7 +179,7 @@ impl Behind {
         pending.iter().try_for_each(|id| self.send(id, &self.store().pack_path(id)))
     }
 
-    fn there(&self, moving: &Moving) -> HashSet<PackId> {
+    pub(super) fn there(&self, moving: &Moving) -> HashSet<PackId> {
         moving.remote.mirror().store().packs().into_iter().collect()
     }
 
@@ -275,32 +278,5 @@ struct Adopting<'b>(&'b AtomicUsize);
 impl Drop for Adopting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Packs elsewhere; what comes of them takes room here.
-#[derive(Debug)]
-pub(super) struct Counted {
-    pub(super) packs: RemotePacks,
-    pub(super) cache: Arc<Cache>,
-}
-
-impl Distant for Counted {
-    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, DistantError> {
-        let bytes = self.packs.read(pack, range)?;
-        self.cache.grew(bytes.len() as u64);
-        Ok(bytes)
-    }
-
-    fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
-        self.packs.will_need(ranges);
-    }
-
-    fn place(&self, pack: PackId) -> Option<String> {
-        self.packs.place(pack)
-    }
-
-    fn keeps_contents(&self) -> bool {
-        self.packs.keeps_contents()
     }
 }

@@ -1,0 +1,75 @@
+//! A repository that stands for one upstream: what is told of it is as it is there,
+//! as far as that answers, and what comes is passed on. Where there is no upstream
+//! the store here is all there is.
+
+use std::path::PathBuf;
+
+use snap_core::base::id::PackId;
+
+use super::{Repository, Sent};
+use crate::{problem::Problem, upstream::behind::Freshness};
+
+impl Repository {
+    /// Learns how it stands upstream, where it has one; what is not known
+    /// because that is away stays as it was.
+    pub fn catch_up(&self, freshness: Freshness) {
+        if let Some(behind) = &self.behind {
+            behind.catch_up(freshness);
+        }
+    }
+
+    /// The same for those who tell of refs or of the index: of one that was never
+    /// seen as it is upstream nothing is told, not even that there is nothing.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub(super) fn catch_up_now(&self) -> Result<(), Problem> {
+        self.catch_up(Freshness::Now);
+        self.check_seen()
+    }
+
+    /// Checks that it was seen as it is upstream, now or at some time before.
+    pub(super) fn check_seen(&self) -> Result<(), Problem> {
+        self.behind.as_ref().map_or(Ok(()), |behind| behind.check_followed())
+    }
+
+    /// It is there, upstream as well.
+    pub(super) fn known(&self) -> Result<Sent, Problem> {
+        if let Some(behind) = &self.behind {
+            behind.publish()?;
+        }
+        Ok(Sent::Known)
+    }
+
+    /// Sends a pack that was checked upstream, where there is one.
+    pub(super) fn pass_on_pack(&self, id: &PackId) -> Result<(), Problem> {
+        if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(id)) {
+            behind.send(id, &path)?;
+        }
+        Ok(())
+    }
+
+    /// Does `work`, which adds packs to the store, and tells of them upstream.
+    pub(super) fn pass_on<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        match &self.behind {
+            Some(behind) => behind.adopt(work),
+            None => work(),
+        }
+    }
+
+    /// A pack that waits to count: here, or upstream, to where it came through
+    /// another server.
+    pub(super) fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Problem> {
+        let found = self.staged.pack(id);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let Some(behind) = &self.behind else { return Ok(None) };
+        let Some(pieces) = behind.sent_by_others(id)? else { return Ok(None) };
+        self.staged.receive(*id, pieces)?;
+        Ok(self.staged.pack(id))
+    }
+}

@@ -1,0 +1,42 @@
+//! Tests of what others bring meanwhile.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use snap_core::{base::id::BlobId, repo::Config, store::Writer};
+use snap_remote::service::open::Secrets;
+use tokio::runtime::Runtime;
+
+use super::{Behind, lock};
+use crate::upstream::{Origin, Upstream, cache::Cache};
+
+#[test]
+fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
+    let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+    let there = folder.path().join("there");
+    fs_err::create_dir(&there).unwrap();
+    let origin = Origin {
+        location: format!("file://{}", there.display()).parse().unwrap(),
+        options: BTreeMap::new(),
+        secrets: Secrets::default(),
+    };
+    let cache = Cache::open(&folder.path().join("cache"), &origin.key(), 1 << 30).unwrap();
+    let patience = Duration::from_secs(60);
+    let upstream = Upstream::new(origin, cache, patience, runtime.handle().clone()).unwrap();
+    let upstream = Arc::new(upstream);
+    upstream.create("a", &Config::default().to_text()).unwrap();
+    let behind = Behind::open(&upstream, "a").unwrap();
+    let bring = |bytes: &[u8]| {
+        let writer = Writer::new(behind.store(), 1, 1).unwrap();
+        writer.add_blob(0, BlobId::of(bytes), bytes).unwrap();
+        writer.finish().unwrap();
+    };
+    bring(b"brought");
+    let id = behind.store().packs()[0];
+    behind.remember_pending(&[id]).unwrap();
+    // Another one who wanted to bring it has failed.
+    behind.forget_pending(&[id]);
+    behind.publish().unwrap();
+    behind.look().unwrap();
+    assert!(behind.there(&lock(&behind.moving)).contains(&id));
+    assert!(behind.store().packs().contains(&id));
+}

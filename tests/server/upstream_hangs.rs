@@ -1,0 +1,146 @@
+//! Servers before others that hang, in all or in part, and clients that are slow.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, future::join_all, stream};
+use reqwest::{Body, StatusCode};
+use snap_core::base::id::CommitId;
+use snap_nettest::{Fault, Rule};
+use tokio::sync::oneshot;
+
+use crate::{
+    place::{Place, Serving, json, refused},
+    upstream::{Bucket, create, kept_bytes, pack, push, relay, stands},
+    upstream_away::{Relayed, pause},
+    upstream_steps::{bundle_of, noise},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
+    let Relayed { there, _server, proxy, relay: first, cache } = Relayed::new();
+    let commit = there.change("a", "first");
+    proxy.add(Rule::new(Fault::Stall).test(|seen| !seen.path.ends_with("/config")));
+    let mut serving = Some(first);
+    for _ in 0..2 {
+        // The second one begins with what the first has kept.
+        let now = serving.take().unwrap_or_else(|| relay(&proxy.endpoint(), cache.path()));
+        let id = there.repo.store().packs()[0];
+        let asked = ["refs", "head", "index", "packs", "refs/heads/main", "commits/main"];
+        for path in asked.map(str::to_owned).into_iter().chain([format!("packs/{id}")]) {
+            refused(now.get(&path), 503, "unavailable").await;
+        }
+        let page = now.client.get(format!("{}/r/default", now.origin())).send().await.unwrap();
+        assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop(now);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+    }
+    proxy.clear_rules();
+    let again = relay(&proxy.endpoint(), cache.path());
+    assert_eq!(stands(&again, "main").await, Some(commit));
+    let refs = json(again.get("refs"), StatusCode::OK).await;
+    assert_eq!(refs["head"], "refs/heads/main");
+    assert_eq!(fs_err::read_dir(cache.path()).unwrap().count(), 1, "all had one cache");
+}
+
+/// Reads a file of a commit.
+async fn file(serving: &Serving, commit: CommitId, name: &str) -> StatusCode {
+    let read = serving.get(&format!("commits/{commit}/files/{name}")).send().await.unwrap();
+    let status = read.status();
+    read.bytes().await.unwrap();
+    status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_come_keeps_nobody_from_what_is_here() {
+    let place = Relayed::new();
+    let first = place.commit("first").await;
+    let second = place.there.change("b", "second");
+    assert_eq!(stands(&place.relay, "main").await, Some(second));
+    // Where refs stand is told all the time.
+    place.proxy.add(Rule::new(Fault::Stall).path("/packs/"));
+    let start = Instant::now();
+    let asked = (0..40).map(|_| file(&place.relay, second, "b"));
+    let told = join_all(asked).await;
+    assert!(told.iter().all(|status| *status == StatusCode::SERVICE_UNAVAILABLE), "{told:?}");
+    assert_eq!(file(&place.relay, second, "b").await, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert_eq!(file(&place.relay, first, "a").await, StatusCode::OK);
+    place.proxy.clear_rules();
+    pause().await;
+    let third = place.there.change("c", "third");
+    assert_eq!(stands(&place.relay, "main").await, Some(third));
+    assert_eq!(file(&place.relay, third, "c").await, StatusCode::OK);
+    // What was asked for and never answered is asked for again.
+    let start = Instant::now();
+    while file(&place.relay, second, "b").await != StatusCode::OK {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        pause().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_may_be_old() {
+    let place = Relayed::new();
+    place.commit("first").await;
+    place.proxy.add(Rule::new(Fault::Stall).test(|seen| seen.path.ends_with("/v1/repos")));
+    let names = async || {
+        let asked = place.relay.client.get(format!("{}/v1/repos", place.relay.origin()));
+        let answer = asked.send().await.unwrap();
+        let is_old = answer.headers().contains_key("snap-upstream");
+        let bytes = answer.bytes().await.unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(told["repositories"][0]["name"], "default");
+        is_old
+    };
+    let start = Instant::now();
+    let old = join_all((0..40).map(|_| names())).await;
+    assert!(old.into_iter().all(|is_old| is_old));
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    let again = Instant::now();
+    assert!(names().await);
+    assert!(again.elapsed() < Duration::from_secs(2), "that is remembered for a moment");
+    place.proxy.clear_rules();
+    while names().await {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        pause().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_that_comes_slowly_takes_no_room_from_what_others_read() {
+    const ROOM: u64 = 3 << 20;
+    let (bucket, place, other) = (Bucket::new(), Place::new(), Place::new());
+    let one = bucket.replica("one");
+    create(&one).await;
+    let mut before = None;
+    for number in 0..6 {
+        let commit = place.change(&format!("file{number}"), noise(number));
+        push(&one, &place, before, commit).await;
+        before = Some(commit);
+    }
+    let commit = other.change("b", "own");
+    let bundle = bundle_of(&other, commit).await;
+    let (begun, rest) = (bundle[..bundle.len() / 2].to_vec(), bundle[bundle.len() / 2..].to_vec());
+    let small = bucket.bounded("small", ROOM);
+    assert_eq!(stands(&small, "main").await, before);
+    let (go_on, wait) = oneshot::channel::<()>();
+    let rest = async move {
+        wait.await.unwrap();
+        rest
+    };
+    let body = stream::iter([begun]).chain(stream::once(rest)).map(std::io::Result::Ok);
+    let sending =
+        small.client.post(format!("{}/bundles", small.base)).body(Body::wrap_stream(body));
+    let sending = tokio::spawn(sending.send());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for id in place.repo.store().packs() {
+        assert!(pack(&small, &id).await == place.pack_bytes(&id));
+    }
+    let kept = kept_bytes(&bucket.folder.path().join("small"));
+    assert!(kept <= ROOM + (2 << 20), "{kept}");
+    go_on.send(()).unwrap();
+    let sent = sending.await.unwrap().unwrap();
+    assert!(sent.status().is_success(), "{}", sent.text().await.unwrap());
+    let there = bucket.replica("two").get(&format!("objects/{commit}")).send().await.unwrap();
+    assert_eq!(there.status(), StatusCode::OK);
+}
