@@ -33,6 +33,9 @@ use crate::{
     problem::{Code, Problem},
 };
 
+/// Bytes of a bundle in a file that are read at a time.
+const READ_BYTES: usize = 256 << 10;
+
 /// What somebody has of what a commit refers to.
 #[derive(Clone, Debug, Default)]
 pub struct Have {
@@ -220,13 +223,18 @@ impl Repository {
         for piece in pieces {
             file.write_all(&piece?).map_err(failed())?;
         }
-        let file = fs_err::File::open(&path).map_err(PathError::when("open", &path))?;
-        self.unpack(&mut BufReader::with_capacity(COPY_BYTES, file))
+        self.unpack_file(&path)
+    }
+
+    /// Takes in a bundle that lies in a file.
+    pub(super) fn unpack_file(&self, path: &Path) -> Result<unpack::Outcome, Problem> {
+        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+        self.unpack(&mut BufReader::with_capacity(READ_BYTES, file))
     }
 
     /// Takes in a bundle from where it can be read; before an upstream, where all of
     /// it is here.
-    pub(super) fn unpack(&self, input: &mut dyn Read) -> Result<unpack::Outcome, Problem> {
+    fn unpack(&self, input: &mut dyn Read) -> Result<unpack::Outcome, Problem> {
         let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing());
         let tips = self.refs()?.into_iter().map(|(_, id)| id).collect();
         let options = unpack::Options { tips, level: self.repo.config().compression.level };

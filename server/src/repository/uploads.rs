@@ -14,7 +14,6 @@
 
 use std::{
     collections::HashMap,
-    io::BufReader,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -29,9 +28,6 @@ use snap_core::{
 
 use super::{Repository, Sent, staged::Staged};
 use crate::problem::{Code, Problem};
-
-/// Bytes of a bundle that are read at a time.
-const READ_BYTES: usize = 256 << 10;
 
 /// Whoever sends nothing for so long makes room for another one.
 const STILL: Duration = Duration::from_secs(5);
@@ -415,8 +411,7 @@ impl Repository {
             if hash != coming.hash {
                 return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
             }
-            let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
-            let taken = self.unpack(&mut BufReader::with_capacity(READ_BYTES, file))?;
+            let taken = self.unpack_file(path)?;
             // It would be swept after a day.
             let _ = fs_err::remove_file(path);
             Ok(taken)
