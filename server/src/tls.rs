@@ -96,35 +96,64 @@ impl Tls {
 
     /// Has `config` follow the files. Ends never.
     pub(crate) async fn follow(self, config: RustlsConfig) {
-        let mut known = self.stamps();
+        let mut seen = Seen { known: self.stamps(), told: None };
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let stamps = self.stamps();
-            if stamps == known {
-                continue;
-            }
-            known = stamps;
-            let again = self.clone();
-            match tokio::task::spawn_blocking(move || again.read()).await {
-                Ok(Ok(new)) => {
-                    config.reload_from_config(new);
-                    tracing::info!("the certificate was read again");
-                }
-                Ok(Err(error)) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "the certificate stays as it was");
-                }
-                Err(_) => {}
+            let tls = self.clone();
+            let looked = tokio::task::spawn_blocking(move || {
+                let new = seen.look(tls.stamps(), || tls.read());
+                (seen, new)
+            });
+            let Ok((after, new)) = looked.await else { return };
+            seen = after;
+            if let Some(new) = new {
+                config.reload_from_config(new);
+                tracing::info!("the certificate was read again");
             }
         }
     }
 
     /// What changes when one of the files does.
-    fn stamps(&self) -> [Option<(u64, u64, i64, i64)>; 2] {
+    fn stamps(&self) -> Stamps {
         [&self.cert, &self.key].map(|path| {
             let meta = fs_err::metadata(path).ok()?;
             Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
         })
+    }
+}
+
+/// Inode, length and time of both files, if they are there.
+type Stamps = [Option<(u64, u64, i64, i64)>; 2];
+
+/// What was seen of the files.
+#[derive(Debug)]
+struct Seen {
+    /// As they were when they were read, or found to be of no use.
+    known: Stamps,
+    /// As they were when it was last told that they cannot be used.
+    told: Option<Stamps>,
+}
+
+impl Seen {
+    /// What `read` makes of the files, if they have changed and can be used. What
+    /// keeps one of them from being read may pass without a change of it, such as
+    /// who may do that: then they are read again the next time.
+    fn look<T>(&mut self, stamps: Stamps, read: impl FnOnce() -> Result<T, TlsError>) -> Option<T> {
+        if stamps == self.known {
+            return None;
+        }
+        let read = read();
+        if !matches!(read, Err(TlsError::Io(_))) {
+            self.known = stamps;
+        }
+        let told = self.told.replace(stamps);
+        let tell = |error: TlsError| {
+            if told != Some(stamps) {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "the certificate stays as it was");
+            }
+        };
+        read.map_err(tell).ok()
     }
 }
 
@@ -135,4 +164,28 @@ fn bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
         false => fs_err::read(path),
     });
     Ok(read.map_err(PathError::when("read", path))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_read_once_is_read_again() {
+        let mut seen = Seen { known: [None; 2], told: None };
+        let [one, other] = [1, 2].map(|inode| [Some((inode, 100, 1, 0)); 2]);
+        let failed = || {
+            let source = io::ErrorKind::PermissionDenied.into();
+            Err::<(), _>(PathError { action: "read", path: "key.pem".into(), source }.into())
+        };
+        let invalid = || Err::<(), _>(TlsError::Invalid { path: "x".into(), what: "certificate" });
+        assert_eq!(seen.look(one, failed), None);
+        assert_eq!(seen.look(one, failed), None);
+        assert_eq!(seen.look(one, || Ok(())), Some(()), "who may read it is no part of its stamp");
+        assert_eq!(seen.look(one, || Ok(())), None, "nothing has changed");
+        // What makes no sense makes none a moment later.
+        assert_eq!(seen.look(other, invalid), None);
+        assert_eq!(seen.look(other, || Ok(())), None);
+        assert_eq!(seen.look(one, || Ok(())), Some(()));
+    }
 }
