@@ -183,6 +183,11 @@ impl Hub {
         self.lock().get(name, Asked::ToUse)
     }
 
+    /// The same, for those who look at many in turn.
+    pub fn glance_open(&self, name: &str) -> Option<Arc<Repository>> {
+        self.lock().get(name, Asked::ToGlance)
+    }
+
     /// A repository. May block.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, AtomicU64},
     },
     time::{Duration, Instant},
@@ -164,28 +164,76 @@ impl Metrics {
     /// # Errors
     /// None that can happen: text is written to memory.
     pub fn text(&self, hub: &Hub) -> Result<String, fmt::Error> {
-        self.measure(hub);
+        self.measure(|| sizes(hub));
         let mut text = String::new();
+        // Nobody changes the sizes meanwhile.
+        let _measured = self.measured();
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
 
-    fn measure(&self, hub: &Hub) {
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        if measured.is_some_and(|at| at.elapsed() < SIZES_FOR) {
-            return;
+    fn measured(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of how large the stores are, unless somebody has done so lately
+    /// or does it now. Nobody else waits while one looks.
+    fn measure(&self, look: impl FnOnce() -> Vec<Size>) {
+        {
+            let mut measured = self.measured();
+            if measured.is_some_and(|at| at.elapsed() < SIZES_FOR) {
+                return;
+            }
+            *measured = Some(Instant::now());
         }
+        let sizes = look();
+        let mut measured = self.measured();
         *measured = Some(Instant::now());
         self.packs.clear();
         self.bytes.clear();
-        for repository in hub.names().into_iter().take(REPOSITORIES) {
-            let Ok(packs) = hub.glance(&repository).and_then(|there| there.packs()) else {
-                continue;
-            };
+        for Size { repository, packs, bytes } in sizes {
             let labels = StoreLabels { repository };
-            self.packs.get_or_create(&labels).set(packs.len() as u64);
-            let bytes = packs.iter().map(|(_, bytes)| bytes).sum();
+            self.packs.get_or_create(&labels).set(packs);
             self.bytes.get_or_create(&labels).set(bytes);
         }
+    }
+}
+
+/// How large a store is.
+struct Size {
+    repository: String,
+    packs: u64,
+    bytes: u64,
+}
+
+/// How large they are, as far as it is known here: of those that are open nothing
+/// is asked upstream.
+fn sizes(hub: &Hub) -> Vec<Size> {
+    let size = |repository: String| {
+        let there = hub.glance_open(&repository).map_or_else(|| hub.glance(&repository), Ok);
+        let packs = there.and_then(|there| there.packs()).ok()?;
+        let bytes = packs.iter().map(|(_, bytes)| bytes).sum();
+        Some(Size { repository, packs: packs.len() as u64, bytes })
+    };
+    hub.names().into_iter().take(REPOSITORIES).filter_map(size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_while_stores_are_measured() {
+        let metrics = Metrics::default();
+        let size = |packs| vec![Size { repository: "a".into(), packs, bytes: 7 }];
+        metrics.measure(|| {
+            assert!(metrics.measured.try_lock().is_ok());
+            // Somebody else asks meanwhile.
+            metrics.measure(|| size(1));
+            size(2)
+        });
+        let labels = StoreLabels { repository: "a".to_owned() };
+        assert_eq!(metrics.packs.get_or_create(&labels).get(), 2);
+        assert_eq!(metrics.bytes.get_or_create(&labels).get(), 7);
     }
 }
