@@ -23,20 +23,29 @@ async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
     let serving = Serving::start(&place, settings);
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     let client = client.build().unwrap();
-    for (scheme, is_secure) in [("http", false), ("https", true)] {
+    let at = |path: &str| format!("{}{path}", serving.origin());
+    for (scheme, prefix) in [("http", ""), ("https", "__Host-")] {
         let ask = |request: RequestBuilder| {
             request.header("accept", "text/html").header("x-forwarded-proto", scheme)
         };
         let asked = ask(client.get(serving.origin())).send().await.unwrap();
-        let (_, own) = cookie(&asked, "snap_form").unwrap();
+        let (whole, own) = cookie(&asked, &format!("{prefix}snap_form")).unwrap();
+        assert_eq!(whole.contains("; Secure"), scheme == "https", "{whole}");
         let form = hidden(&asked.text().await.unwrap(), "form");
-        let enter = ask(client.post(format!("{}/login", serving.origin()))).header(COOKIE, own);
-        let entered = send(enter, &[("form", &form), ("token", &secret)]).await;
-        let (whole, own) = cookie(&entered, "snap_token").unwrap();
-        assert_eq!(whole.contains("; Secure"), is_secure, "{whole}");
-        let home = client.get(format!("{}/r/default", serving.origin())).header(COOKIE, own);
-        let home = ask(home).send().await.unwrap().text().await.unwrap();
+        let enter = |own: &str| ask(client.post(at("/login"))).header(COOKIE, own);
+        let entered = send(enter(&own), &[("form", &form), ("token", &secret)]).await;
+        let (whole, token) = cookie(&entered, &format!("{prefix}snap_token")).unwrap();
+        assert_eq!(whole.contains("; Secure"), scheme == "https", "{whole}");
+        let get = |own: &str| ask(client.get(at("/r/default"))).header(COOKIE, own);
+        let home = get(&token).send().await.unwrap().text().await.unwrap();
         assert!(home.contains(&format!("{scheme}://127.0.0.1:")), "{home}");
+        // Under TLS what anybody could have planted counts for nothing.
+        let planted = own.trim_start_matches("__Host-");
+        let entered = send(enter(planted), &[("form", &form), ("token", &secret)]).await;
+        let planted = token.trim_start_matches("__Host-");
+        let shown = get(planted).send().await.unwrap();
+        let wanted = if scheme == "https" { (401, 401) } else { (303, 200) };
+        assert_eq!((entered.status().as_u16(), shown.status().as_u16()), wanted, "{scheme}");
     }
 }
 
@@ -106,7 +115,11 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     assert_eq!(shown.status(), 200);
     let shown = shown.text().await.unwrap();
     assert!(shown.contains("<span>ada</span>") && !shown.contains(&secret), "{shown}");
-    // Nobody else can log anybody out.
+    // Nobody else can log anybody out: what another site has a browser send comes
+    // without the cookie, and in another browser with a form that is not of it.
+    let without = client.post(at("/logout"));
+    let refused = send(without, &[("form", &form)]).await;
+    assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (303, None));
     let leave = || client.post(at("/logout")).header(COOKIE, &token);
     let refused = send(leave(), &[("form", &form)]).await;
     assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (400, None));

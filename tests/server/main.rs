@@ -15,6 +15,7 @@ mod oidc;
 mod openapi;
 mod page;
 mod page_browser;
+mod page_guard;
 mod place;
 mod protocol;
 mod pushed;

@@ -191,6 +191,32 @@ async fn a_cookie_is_good_for_reading_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_old_cookie_keeps_nobody_from_the_page_to_log_in() {
+    let place = Place::new();
+    token(&place, "ada", Right::Read, None);
+    let serving = Serving::of(&place);
+    let get = |path: &str| {
+        let get = serving.client.get(format!("{}{path}", serving.origin()));
+        get.header("cookie", "snap_token=snap_old")
+    };
+    // So often that nobody would wait for an answer any more.
+    let many = futures::future::join_all((0..40).map(|_| status(get("/r/default"))));
+    assert!(tokio::time::timeout(Duration::from_secs(1), many).await.is_err());
+    let home = get("/").send().await.unwrap();
+    assert_eq!(home.status(), 401);
+    let mut set = home.headers().get_all("set-cookie").into_iter();
+    assert!(set.any(|value| value.to_str().unwrap().starts_with("snap_token=;")));
+    assert!(home.text().await.unwrap().contains("<h1>Log in</h1>"));
+    // Elsewhere a refusal says when to come again, and where one logs in.
+    let page = get("/r/default").send().await.unwrap();
+    assert_eq!(page.status(), 429);
+    assert!(page.headers().contains_key("retry-after"));
+    assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
+    let page = page.text().await.unwrap();
+    assert!(page.contains("href=\"/login\""), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn those_who_guess_wait_and_others_do_not() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
@@ -257,6 +283,16 @@ async fn a_page_elsewhere_cannot_use_an_open_server() {
     refused(ask().header("origin", "https://evil.example"), 403, "forbidden").await;
     refused(ask().header("sec-fetch-site", "cross-site"), 403, "forbidden").await;
     assert_eq!(status(ask()).await, 200);
+    // What it takes for a script or a picture of its own is not there for it.
+    let get = |site: &str, mode: &str| {
+        let get = serving.get("commits/HEAD/files/a");
+        get.header("sec-fetch-site", site).header("sec-fetch-mode", mode)
+    };
+    for site in ["cross-site", "same-site"] {
+        refused(get(site, "no-cors"), 403, "forbidden").await;
+        assert_eq!(status(get(site, "navigate")).await, 200, "a link may lead here");
+    }
+    assert_eq!(status(get("same-origin", "no-cors")).await, 200);
     // With a token it is no matter what it is called.
     let secret = token(&place, "ada", Right::Read, None);
     tokio::time::sleep(Duration::from_millis(300)).await;

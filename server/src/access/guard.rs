@@ -15,8 +15,9 @@ use http::{Extensions, HeaderMap, Method};
 
 use super::{
     Access,
-    browser::foreign,
-    from_cookie, from_header,
+    browser::{foreign, runs},
+    cookie::Cookie,
+    from_header,
     need::{Need, need},
     stranger,
     who::{Asker, Right, Who},
@@ -47,9 +48,10 @@ pub async fn guard(
         Need::ReadAll if access.is_watched_openly => Need::Nothing,
         needs => needs,
     };
-    let asked = match access.foreign(&request) {
+    let is_secret = access.is_secret(request.headers(), request.extensions());
+    let asked = match runs(&path, request.headers()).or_else(|| access.foreign(&request)) {
         Some(problem) => Err(problem),
-        None => access.who(&needs, &method, request.headers(), address).await,
+        None => access.who(&needs, &method, (request.headers(), is_secret), address).await,
     };
     let (who, problem) = match asked {
         Ok(who) => {
@@ -120,7 +122,7 @@ impl Access {
         &self,
         needs: &Need<'_>,
         method: &Method,
-        headers: &HeaderMap,
+        (headers, is_secret): (&HeaderMap, bool),
         address: IpAddr,
     ) -> Result<Who, Problem> {
         if !self.is_guarded() {
@@ -135,13 +137,13 @@ impl Access {
         // A browser sends its cookie whoever makes it ask: in the protocol that
         // is good for reading only.
         let reads = matches!(*method, Method::GET | Method::HEAD);
-        match from_cookie(headers).filter(|_| reads || *needs == Need::Page) {
+        let cookie = Cookie::Token.of(headers, is_secret);
+        match cookie.filter(|_| reads || *needs == Need::Page) {
             None => Ok(Who::nobody()),
             Some(secret) => match self.identify(secret, address).await {
-                // An old cookie must not keep people from the page to log in.
-                Err(problem) if *needs == Need::Page && problem.code == Code::Unauthorized => {
-                    Ok(Who::nobody())
-                }
+                // An old cookie must not keep people from the page to log in,
+                // however often it, or others of their network, came before.
+                Err(problem) if *needs == Need::Page && is_wrong(&problem) => Ok(Who::nobody()),
                 who => who,
             },
         }
@@ -171,6 +173,11 @@ impl Access {
         let by_proxy = || headers.get(PROTO).is_some_and(|scheme| scheme == "https");
         self.has_tls || (self.proxies.contains(&peer(extensions)) && by_proxy())
     }
+}
+
+/// Whether a token was found not to hold.
+fn is_wrong(problem: &Problem) -> bool {
+    matches!(problem.code, Code::Unauthorized | Code::SlowDown)
 }
 
 /// The other end of the connection.

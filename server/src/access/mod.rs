@@ -10,12 +10,14 @@
 //! | [`pace`] | how much at a time |
 //! | [`guard`] | what lets a request pass, or not |
 //! | `browser` | what any web page can make a browser ask |
+//! | [`cookie`] | what a browser keeps |
 //!
 //! A server without a file of tokens and without an issuer is open to whoever
 //! reaches it, and listens on its own machine only. One that has had tokens never
 //! becomes open again while it runs, whatever becomes of the file.
 
 mod browser;
+pub mod cookie;
 pub mod guard;
 pub mod need;
 mod oidc;
@@ -49,9 +51,6 @@ use crate::{
     problem::{Code, Problem},
     settings::Settings,
 };
-
-/// Cookie that holds a token, for people with a browser.
-pub const COOKIE: &str = "snap_token";
 
 /// How often it is looked whether the file of tokens has changed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -261,23 +260,15 @@ pub fn from_header(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// The token that a request comes with, said by a browser: the cookie
-/// [`COOKIE`]. Browsers send it with whatever any page makes them ask, so
-/// whoever changes something on its account must check a
-/// [token of the form](csrf) too.
-pub fn from_cookie(headers: &HeaderMap) -> Option<&str> {
-    cookie(headers, COOKIE)
-}
-
-/// What the cookie of that name says.
-pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let all = headers.get_all(header::COOKIE).into_iter();
-    let mut pairs = all.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
-    pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
-}
-
 /// What a form must say that was made for whoever has this token: nobody else
-/// can know it, and it does not reveal the token.
+/// can know it, and it does not reveal the token. Browsers send cookies with
+/// whatever any page makes them ask, so whoever changes something on account of
+/// one must check this, too.
+///
+/// It follows from the secret alone, so that a form of one server counts at
+/// another one before the same upstream. A key of the server's own would add
+/// nothing: of a token nobody else knows what follows, and for a form to log in
+/// anybody can ask; that one is as good as its [cookie](cookie::Cookie::Form).
 pub fn csrf(secret: &str) -> String {
     blake3::Hasher::new_derive_key("snap server 2026-11-22 a form is ours")
         .update(secret.as_bytes())
@@ -298,13 +289,11 @@ mod tests {
     #[test]
     fn a_token_is_taken_from_where_it_may_be() {
         let mut headers = HeaderMap::new();
-        assert_eq!((from_header(&headers), from_cookie(&headers)), (None, None));
+        assert_eq!(from_header(&headers), None);
         headers.insert(header::AUTHORIZATION, "bearer  abc".parse().unwrap());
-        headers.append(header::COOKIE, "a=b; snap_tokens=x".parse().unwrap());
-        assert_eq!((from_header(&headers), from_cookie(&headers)), (Some("abc"), None));
-        headers.append(header::COOKIE, "c=d; snap_token=xyz".parse().unwrap());
+        assert_eq!(from_header(&headers), Some("abc"));
         headers.insert(header::AUTHORIZATION, "Basic abc".parse().unwrap());
-        assert_eq!((from_header(&headers), from_cookie(&headers)), (None, Some("xyz")));
+        assert_eq!(from_header(&headers), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use snap_core::{
 
 use super::{Pages, link::Links, login::Viewer, shell::Around, show, snapshot::short};
 use crate::{
-    access::{csrf, from_cookie, who::Who},
+    access::{cookie::Cookie, csrf, who::Who},
     body::watched,
     problem::{Code, Problem},
     repository::{Repository, Revision},
@@ -68,10 +68,10 @@ impl FromRequestParts<Pages> for Ask {
         let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let host = host.or_else(|| uri.authority().map(|authority| authority.as_str()));
         let who = parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody);
-        let viewer = who.name().zip(from_cookie(&parts.headers));
-        let viewer = viewer.map(|(name, own)| Viewer { name: name.to_owned(), form: csrf(own) });
         let access = pages.server().access();
         let is_secret = access.is_secret(&parts.headers, &parts.extensions);
+        let viewer = who.name().zip(Cookie::Token.of(&parts.headers, is_secret));
+        let viewer = viewer.map(|(name, own)| Viewer { name: name.to_owned(), form: csrf(own) });
         let scheme = if is_secret { "https" } else { "http" };
         Ok(Self {
             pages: pages.clone(),

@@ -5,18 +5,21 @@
 //! content can run. The same holds for whatever of the protocol a browser shows.
 
 use axum::{
-    extract::Request,
+    extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
 use super::{
-    login,
+    Pages, login,
     shell::{Around, Shell},
 };
-use crate::problem::{Code, Problem};
+use crate::{
+    problem::{Code, Problem},
+    upstream::contact::Away,
+};
 
 /// What pages may load and do.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; \
@@ -25,35 +28,70 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; scri
 /// What a browser may do with anything else that it shows by itself.
 const BYTES: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 
+/// Who may load what is answered.
+const RESOURCES: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// What is kept of an answer that says for itself nothing of that: whoever keeps
+/// it asks each time, and it is for nobody else.
+const KEPT: &str = "private, no-cache";
+
+/// What pages of other sites may take what is here for: nothing.
+const USED: &str = "same-origin";
+
 /// Adds what is said about each page; a refusal becomes one for those who want
 /// pages.
-pub(super) async fn guard(request: Request, next: Next) -> Response {
-    if !wants_page(request.uri().path(), request.headers()) {
-        return guarded(next.run(request).await);
+pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_file = path.starts_with("/v1/") && path.contains("/files/");
+    if !wants_page(path, request.headers()) {
+        return guarded(next.run(request).await, is_file);
     }
     let headers = request.headers().clone();
+    let access = pages.server().access();
+    let is_secret = access.is_secret(&headers, request.extensions());
     let wanted = request.uri().path_and_query().map_or("/", |wanted| wanted.as_str()).to_owned();
     let response = next.run(request).await;
-    let Some(problem) = response.extensions().get::<Problem>() else { return guarded(response) };
-    guarded(match problem.code {
-        Code::Unauthorized => login::again(&headers, &wanted),
-        _ => (response.status(), refusal(problem)).into_response(),
-    })
+    let Some(problem) = response.extensions().get::<Problem>().cloned() else {
+        return guarded(response, is_file);
+    };
+    let page = match problem.code {
+        Code::Unauthorized => login::again((&headers, is_secret), &wanted),
+        _ => {
+            let away = response.extensions().get::<Away>().copied();
+            let may_enter = access.is_guarded();
+            refusal(&problem, Around { viewer: None, away }, may_enter).into_response()
+        }
+    };
+    guarded(shown(response, page), is_file)
 }
 
-fn guarded(mut response: Response) -> Response {
+/// A refusal with a page in place of what it says to programs. All else that it
+/// says stays: when to come again, and whether what lies behind is away.
+fn shown(refusal: Response, page: Response) -> Response {
+    let (mut head, _) = refusal.into_parts();
+    let (page, body) = page.into_parts();
+    head.headers.remove(header::CONTENT_LENGTH);
+    head.headers.remove(header::CONTENT_TYPE);
+    head.headers.extend(page.headers);
+    Response::from_parts(head, body)
+}
+
+fn guarded(mut response: Response, is_file: bool) -> Response {
     let headers = response.headers_mut();
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_page = kind.is_some_and(|kind| kind.starts_with("text/html"));
     let mut say = |name, value| {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     };
-    if is_page {
-        say(header::CACHE_CONTROL, "private, no-cache");
-    }
+    say(header::CACHE_CONTROL, KEPT);
     say(header::CONTENT_SECURITY_POLICY, if is_page { POLICY } else { BYTES });
     say(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     say(header::REFERRER_POLICY, "same-origin");
+    say(RESOURCES, USED);
+    if is_file {
+        // One that was kept as a picture is no script either.
+        say(header::VARY, "Sec-Fetch-Dest");
+    }
     response
 }
 
@@ -65,8 +103,8 @@ fn wants_page(path: &str, headers: &HeaderMap) -> bool {
     is_page || (accepts && !path.starts_with("/assets/"))
 }
 
-/// A refusal as a page.
-fn refusal(problem: &Problem) -> Markup {
+/// A refusal as a page; somebody who `may_enter` with another token is told where.
+fn refusal(problem: &Problem, around: Around<'_>, may_enter: bool) -> Markup {
     let status = problem.code.status();
     let (title, advice) = match problem.code {
         Code::NoRepository => ("There is no such repository", "A push to its name makes it."),
@@ -81,13 +119,16 @@ fn refusal(problem: &Problem) -> Markup {
         _ if status.is_client_error() => ("That is not to be had", ""),
         _ => ("That did not work", "It may go well another time."),
     };
-    Shell::plain(title).page(Around::default(), html! {
+    Shell::plain(title).page(around, html! {
         section.empty {
             p.status { (status.as_u16()) }
             h1 { (title) }
             @if !problem.detail.is_empty() { p { (super::show::text(problem.detail.as_bytes())) } }
             p.quiet { (advice) }
-            p { a.button href="/" { "All repositories" } }
+            div.actions {
+                a.button href="/" { "All repositories" }
+                @if may_enter { a.button href="/login" { "Log in" } }
+            }
         }
     })
 }

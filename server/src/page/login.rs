@@ -4,14 +4,14 @@
 //! Both take a form that must be ours. That of `/logout` holds what only
 //! whoever has the token can know. Where nobody is logged in yet, the form
 //! belongs to a cookie that was set with it; other sites can neither read nor
-//! send that one.
+//! send that one, and under TLS not plant it either.
 
 use axum::{
     body::Body,
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
 use super::{
@@ -20,13 +20,13 @@ use super::{
     shell::{Around, Shell},
 };
 use crate::{
-    access::{self, COOKIE, from_cookie, is_ours},
+    access::{self, cookie::Cookie, is_ours},
     body::{Accept, whole},
     problem::{Code, Problem},
 };
 
-/// Cookie that a form to log in belongs to.
-const FORM: &str = "snap_form";
+/// How long a form to log in is good for.
+const FORM_SECS: i64 = 3600;
 
 /// Longest form.
 const FORM_BYTES: u64 = 32 << 10;
@@ -62,8 +62,10 @@ impl Said {
 
 /// `GET /login`.
 pub(super) async fn show(State(pages): State<Pages>, request: Request) -> Response {
-    match pages.server().access().is_guarded() {
-        true => form(request.headers(), "/", None),
+    let access = pages.server().access();
+    let is_secret = access.is_secret(request.headers(), request.extensions());
+    match access.is_guarded() {
+        true => form((request.headers(), is_secret), "/", None),
         false => go("/"),
     }
 }
@@ -80,22 +82,20 @@ pub(super) async fn enter(
     if !access.is_guarded() {
         return Ok(go("/"));
     }
-    let own = access::cookie(&parts.headers, FORM);
+    let is_secret = access.is_secret(&parts.headers, &parts.extensions);
+    let not_so = |why| Ok(form((&parts.headers, is_secret), &to, Some(why)));
+    let own = Cookie::Form.of(&parts.headers, is_secret);
     if !own.is_some_and(|own| is_ours(own, &said.text("form"))) {
-        let why = "That form was too old, or cookies are off. Please try again.";
-        return Ok(form(&parts.headers, &to, Some(why)));
+        return not_so("That form was too old, or cookies are off. Please try again.");
     }
     let address = access.address(&parts.headers, &parts.extensions);
-    let not_so = |why| Ok(form(&parts.headers, &to, Some(why)));
     match access.identify(&token, address).await {
         Ok(who) if !who.is_known() => not_so("That token holds, but gives no right here."),
         Ok(_) if token.len() > TOKEN_BYTES => not_so("That token is too long for a browser."),
         Ok(_) if is_plain(&token) => {
             let mut response = go(&to);
-            let is_secret = access.is_secret(&parts.headers, &parts.extensions);
-            let secure = if is_secret { "; Secure" } else { "" };
-            let lasts = access.lasts_secs(&token).map(|secs| format!("; Max-Age={secs}"));
-            set(&mut response, &token, &format!("{secure}{}", lasts.unwrap_or_default()));
+            let lasts_secs = access.lasts_secs(&token);
+            set(&mut response, Cookie::Token.set(&token, is_secret, lasts_secs));
             Ok(response)
         }
         Err(problem) if problem.code != Code::Unauthorized => Err(problem),
@@ -108,38 +108,39 @@ pub(super) async fn leave(
     State(pages): State<Pages>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (Parts { headers, .. }, body) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let said = Said::read(&pages, body).await?;
-    let is_ours = from_cookie(&headers).is_none_or(|own| is_ours(own, &said.text("form")));
-    if !is_ours {
+    let is_secret = pages.server().access().is_secret(&parts.headers, &parts.extensions);
+    let mut response = go("/");
+    // Whoever has no cookie is not logged in. One that another site has ask comes
+    // without it, and what that is answered must not take it back.
+    let Some(own) = Cookie::Token.of(&parts.headers, is_secret) else { return Ok(response) };
+    if !is_ours(own, &said.text("form")) {
         return Err(Problem::new(Code::Invalid, "that form is not of this page"));
     }
-    let mut response = go("/");
-    take_back(&mut response);
+    take_back(&mut response, is_secret);
     Ok(response)
 }
 
 /// The form for whoever is not logged in any more: what the browser still sends
 /// does not hold.
-pub(super) fn again(headers: &HeaderMap, to: &str) -> Response {
-    let mut response = form(headers, to, None);
-    if from_cookie(headers).is_some() {
-        take_back(&mut response);
+pub(super) fn again((headers, is_secret): (&HeaderMap, bool), to: &str) -> Response {
+    let mut response = form((headers, is_secret), to, None);
+    if Cookie::Token.of(headers, is_secret).is_some() {
+        take_back(&mut response, is_secret);
     }
     response
 }
 
 /// The form to log in, and the cookie that it belongs to.
-pub(super) fn form(headers: &HeaderMap, to: &str, wrong: Option<&str>) -> Response {
-    let own = access::cookie(headers, FORM).filter(|own| own.len() == 32 && is_plain(own));
+fn form((headers, is_secret): (&HeaderMap, bool), to: &str, wrong: Option<&str>) -> Response {
+    let own = Cookie::Form.of(headers, is_secret);
+    let own = own.filter(|own| own.len() == 32 && is_plain(own));
     let own = own.map_or_else(fresh, |own| Some(own.to_owned()));
     let Some(own) = own else { return Problem::new(Code::Unavailable, "").into_response() };
     let page = page(&access::csrf(&own), to, wrong);
     let mut response = (StatusCode::UNAUTHORIZED, page).into_response();
-    let text = format!("{FORM}={own}; Path=/; HttpOnly; SameSite=Strict; Max-Age=3600");
-    if let Ok(value) = HeaderValue::from_str(&text) {
-        response.headers_mut().append(header::SET_COOKIE, value);
-    }
+    set(&mut response, Cookie::Form.set(&own, is_secret, Some(FORM_SECS)));
     let kept = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, kept);
     response
@@ -174,16 +175,13 @@ fn fresh() -> Option<String> {
 }
 
 /// Takes back the cookie with the token.
-fn take_back(response: &mut Response) {
-    set(response, "", "; Max-Age=0");
+fn take_back(response: &mut Response, is_secret: bool) {
+    set(response, Cookie::Token.set("", is_secret, Some(0)));
 }
 
-/// Sets the cookie with the token. It comes with links from elsewhere, too:
-/// nothing changes by following one.
-fn set(response: &mut Response, token: &str, more: &str) {
-    let text = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax{more}");
-    if let Ok(value) = HeaderValue::from_str(&text) {
-        response.headers_mut().append(header::SET_COOKIE, value);
+fn set(response: &mut Response, cookie: Option<HeaderValue>) {
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
 }
 

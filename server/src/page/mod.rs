@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    middleware::from_fn,
+    middleware::from_fn_with_state,
     routing::{get, post},
 };
 
@@ -78,6 +78,7 @@ impl Pages {
 pub fn with_pages(protocol: Router, server: Server) -> Router {
     let shared = Shared { server: server.clone(), growth: Growth::default() };
     let pages = Pages { shared: Arc::new(shared) };
+    let around = from_fn_with_state(pages.clone(), guard::guard);
     let pages = Router::new()
         .route("/", get(home::view))
         .route("/assets/{name}", get(assets::read))
@@ -96,5 +97,5 @@ pub fn with_pages(protocol: Router, server: Server) -> Router {
         .route("/r/{repo}/refs", get(async |ask: Ask| ask.show(refs::view).await))
         .route("/r/{repo}/stats", get(async |ask: Ask| ask.show(stats::view).await))
         .with_state(pages);
-    guarded(protocol.merge(pages), &server).layer(from_fn(guard::guard))
+    guarded(protocol.merge(pages), &server).layer(around)
 }

@@ -137,7 +137,10 @@ pub(super) async fn tell_away(
         _ => None,
     };
     let mut response = next.run(request).await;
-    if let Some(Away { age_secs }) = server.hub().away(repository.as_deref()) {
+    if let Some(away) = server.hub().away(repository.as_deref()) {
+        let Away { age_secs } = away;
+        // Somebody with a browser is told so in a page.
+        response.extensions_mut().insert(away);
         let age = age_secs.map(|age| format!("; age={age}")).unwrap_or_default();
         if let Ok(value) = HeaderValue::from_str(&format!("away{age}")) {
             response.headers_mut().insert("snap-upstream", value);
