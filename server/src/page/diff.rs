@@ -225,7 +225,7 @@ fn row(links: &Links, (from, to): (&Named, &Named), at: usize, change: &Change) 
     };
     html! {
         tr class=(class) {
-            td.sign { abbr title=(word) { (letter) } }
+            td.sign { span aria-hidden="true" title=(word) { (letter) } span.unseen { (word) } }
             td.name {
                 a data-go="" href=(link) {
                     @if let Some(old) = &change.old_path { (show::name(old)) " → " }

@@ -60,7 +60,8 @@ function go(to) {
   rows[here].scrollIntoView({ block: "nearest" });
 }
 
-// Whether keys without Ctrl or Alt do anything, which is kept by the browser.
+// Whether keys without Ctrl or Alt do anything, which is kept by the browser. The
+// one that shows them always does: it is the way back.
 const OFF = "snap-keys-off";
 
 function areOff() {
@@ -127,7 +128,8 @@ const keys = {
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && event.target.matches("#q")) event.target.blur();
-  if (event.ctrlKey || event.metaKey || event.altKey || areOff()) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (areOff() && event.key !== "?") return;
   if (event.target.matches("input, select, textarea") || !(event.key in keys)) return;
   event.preventDefault();
   keys[event.key]();
