@@ -12,7 +12,7 @@
 //! | [`problem`] | why a request was refused, as its sender is told |
 //! | [`body`] | bodies between connections and threads |
 //! | [`cache`] | what was asked for lately, up to a number of bytes |
-//! | [`skip`] | what comes before a page of a list |
+//! | [`skip`] | pages of lists |
 //! | [`upstream`] | stores elsewhere that are served from here |
 //! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
 //! | [`hub`] | which repositories there are |

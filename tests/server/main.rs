@@ -16,6 +16,7 @@ mod openapi;
 mod page;
 mod page_browser;
 mod page_guard;
+mod page_upstream;
 mod place;
 mod protocol;
 mod pushed;

@@ -107,3 +107,32 @@ async fn objects_are_read_and_missing_ones_are_told() {
     let answer = json(question, StatusCode::OK).await;
     assert_eq!(answer["missing"], serde_json::json!([missing.to_string()]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refs_that_have_not_moved_cost_little() {
+    let place = Place::new();
+    place.change("a", "first");
+    let serving = Serving::of(&place);
+    for path in ["refs", "refs/heads/main"] {
+        let ask = async |tag: Option<String>| {
+            let tags = tag.into_iter();
+            let asked = tags.fold(serving.get(path), |get, tag| get.header("if-none-match", tag));
+            let answer = asked.send().await.unwrap();
+            let tag = answer.headers()["etag"].to_str().unwrap().to_owned();
+            (answer.status().as_u16(), tag, answer.bytes().await.unwrap().len())
+        };
+        let (status, tag, bytes) = ask(None).await;
+        assert!(status == 200 && bytes > 0, "{path}");
+        assert_eq!(ask(Some(tag.clone())).await, (304, tag.clone(), 0), "{path}");
+        place.change("a", format!("other, for {path}"));
+        let (status, moved, _) = ask(Some(tag.clone())).await;
+        assert!(status == 200 && moved != tag, "{path}");
+    }
+    // Where `HEAD` leads is told with them.
+    let tag = serving.get("refs").send().await.unwrap().headers()["etag"].clone();
+    let head = place.store().join("HEAD");
+    let text = fs_err::read_to_string(&head).unwrap();
+    fs_err::write(&head, text.replace("main", "other")).unwrap();
+    let asked = serving.get("refs").header("if-none-match", tag).send().await.unwrap();
+    assert_eq!(asked.status(), StatusCode::OK);
+}

@@ -14,7 +14,9 @@ use snap_core::{
     format::commit::Commit,
 };
 
-use super::{Pages, link::Links, login::Viewer, shell::Around, show, snapshot::short};
+use super::{
+    Pages, link::Links, login::Viewer, names::Names, shell::Around, show, snapshot::short,
+};
 use crate::{
     access::{cookie::Cookie, csrf, who::Who},
     body::watched,
@@ -172,26 +174,27 @@ impl Ask {
 
     /// The commit that is asked for, or the one that people begin with; `None`
     /// while there is no commit.
-    pub(super) fn wanted(&self, repository: &Repository) -> Result<Option<Named>, Problem> {
+    pub(super) fn wanted(
+        &self,
+        repository: &Repository,
+        names: &Names,
+    ) -> Result<Option<Named>, Problem> {
         match self.param("rev") {
             Some(rev) => self.named(repository, &rev).map(Some),
-            None => self.first(repository),
+            None => self.first(repository, names),
         }
     }
 
-    /// The commit that people begin with: where the default branch stands. Where
-    /// nobody pushed that one, it is another branch, or a tag.
-    pub(super) fn first(&self, repository: &Repository) -> Result<Option<Named>, Problem> {
-        let branch = repository.default_branch().ok();
-        let refs = repository.refs()?;
-        let first = refs.iter().find(|(name, _)| Some(name) == branch.as_ref()).or(refs.first());
-        match first {
-            None => Ok(None),
-            Some((name, id)) => {
-                let commit = repository.repo().store().commit(id)?;
-                Ok(Some(Named { rev: name.short().to_owned(), id: *id, commit }))
-            }
-        }
+    /// The commit that people begin with: where the [first](Names::first) of the
+    /// branches and tags stands.
+    pub(super) fn first(
+        &self,
+        repository: &Repository,
+        names: &Names,
+    ) -> Result<Option<Named>, Problem> {
+        let Some((name, id)) = names.first() else { return Ok(None) };
+        let commit = repository.repo().store().commit(id)?;
+        Ok(Some(Named { rev: name.short().to_owned(), id: *id, commit }))
     }
 }
 

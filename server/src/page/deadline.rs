@@ -2,10 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use snap_core::base::observe::Observer;
+use snap_core::{base::observe::Observer, repo::past::PastError};
+
+use crate::skip::skip_ok;
 
 /// So long people wait.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// In place of commits that there was no time for.
+pub(super) const LATE: &str =
+    "Looking further back took too long. snap log does it without a limit.";
 
 /// Ends work when its time has come, or when its observer wants that.
 pub(super) struct Deadline<'a> {
@@ -31,6 +37,41 @@ impl Observer for Deadline<'_> {
     }
 }
 
+/// Why a list ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    All,
+    More,
+    Late,
+}
+
+/// The items of a page, from 1, of so many each, and why there are no more.
+///
+/// # Errors
+/// Those of the list, but for that there was no time.
+pub(super) fn page_of<T>(
+    mut all: impl Iterator<Item = Result<T, PastError>>,
+    page: usize,
+    rows: usize,
+) -> Result<(Vec<T>, End), PastError> {
+    let mut found = Vec::new();
+    let read = || -> Result<End, PastError> {
+        skip_ok(&mut all, (page - 1) * rows)?;
+        for item in all {
+            let item = item?;
+            if found.len() == rows {
+                return Ok(End::More);
+            }
+            found.push(item);
+        }
+        Ok(End::All)
+    };
+    match read() {
+        Err(PastError::Interrupted) => Ok((found, End::Late)),
+        ended => ended.map(|end| (found, end)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use snap_core::base::observe::Silent;
@@ -50,5 +91,22 @@ mod tests {
         assert!(!Deadline::usual(&Silent).cancelled());
         assert!(Deadline::after(Duration::ZERO, &Silent).cancelled());
         assert!(Deadline::usual(&Gone).cancelled());
+    }
+    #[test]
+    fn a_page_says_why_it_ends() {
+        let list = |late: Option<usize>| {
+            (0..5).map(move |at| match Some(at) == late {
+                true => Err(PastError::Interrupted),
+                false => Ok(at),
+            })
+        };
+        let of = |late, page| page_of(list(late), page, 2).unwrap();
+        assert_eq!(of(None, 1), (vec![0, 1], End::More));
+        assert_eq!(of(None, 3), (vec![4], End::All));
+        assert_eq!(of(Some(3), 2), (vec![2], End::Late));
+        assert_eq!(of(Some(1), 2), (vec![], End::Late));
+        assert_eq!(of(Some(2), 1), (vec![0, 1], End::Late));
+        let damaged = Err::<u32, _>(PastError::Climbs { path: "x".into() });
+        assert!(page_of([damaged].into_iter(), 1, 2).is_err());
     }
 }

@@ -1,5 +1,6 @@
-//! How a store grew: counted once for where its branches and tags stand, beside
-//! whoever waits for it, and kept.
+//! How a store grew: counted for where its branches and tags stand, beside
+//! whoever waits for it, and kept. Where they move all the time it is counted now
+//! and then.
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,7 @@ use super::{
     chart::{self, Point},
     deadline::Deadline,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::repository::Repository;
 
 /// So many commits are kept of a repository.
 const COMMITS: usize = 10_000;
@@ -31,8 +32,12 @@ const FILES: usize = 10;
 /// Nobody counts for longer.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What failed is tried again after so long, if the refs do not move before.
+/// What failed is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(300);
+
+/// A count rests for so many times as long as it took, so that repositories in
+/// which refs move all the time leave room for others.
+const RESTS: u32 = 10;
 
 /// So many repositories are counted at a time; others wait.
 const AT_ONCE: usize = 2;
@@ -107,18 +112,28 @@ type Counted = Result<Arc<Grown>, Failed>;
 /// What is known of one repository.
 #[derive(Debug, Default)]
 struct Known {
-    /// Where its refs stood when it was counted, and when that was.
-    counted: Option<(Vec<CommitId>, Instant)>,
+    last: Option<Last>,
     is_counting: bool,
     grown: Option<Counted>,
+}
+
+/// The last count.
+#[derive(Debug)]
+struct Last {
+    /// Where refs stood then.
+    tips: Vec<CommitId>,
+    ended: Instant,
+    took: Duration,
 }
 
 impl Known {
     /// Whether it has to be counted again.
     fn is_old(&self, tips: &[CommitId]) -> bool {
-        let Some((counted, when)) = &self.counted else { return true };
-        let is_failed = matches!(self.grown, Some(Err(Failed)));
-        counted != tips || (is_failed && when.elapsed() > AGAIN)
+        let Some(last) = &self.last else { return true };
+        match self.grown {
+            Some(Err(Failed)) => last.ended.elapsed() > AGAIN,
+            _ => last.tips != tips && last.ended.elapsed() >= last.took * RESTS,
+        }
     }
 }
 
@@ -133,6 +148,7 @@ struct Counting {
     growth: Growth,
     name: String,
     tips: Vec<CommitId>,
+    began: Instant,
     counted: Counted,
 }
 
@@ -142,7 +158,8 @@ impl Drop for Counting {
         let known = all.entry(std::mem::take(&mut self.name)).or_default();
         known.is_counting = false;
         known.grown = Some(self.counted.clone());
-        known.counted = Some((std::mem::take(&mut self.tips), Instant::now()));
+        let tips = std::mem::take(&mut self.tips);
+        known.last = Some(Last { tips, ended: Instant::now(), took: self.began.elapsed() });
     }
 }
 
@@ -151,21 +168,19 @@ impl Growth {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How a repository grew, if that is known within `patience`; else what was
-    /// known before its refs moved, if anything was. `None` while it is counted,
-    /// or waits for that.
-    ///
-    /// # Errors
-    /// Those of its refs.
+    /// How a repository grew whose refs stand at `tips`, if that is known within
+    /// `patience`; else what was known before they moved, if anything was. `None`
+    /// while it is counted, or waits for that. Without any patience it is not
+    /// counted.
     pub(super) fn of(
         &self,
         repository: &Arc<Repository>,
-        patience: Duration,
-    ) -> Result<Option<Counted>, Problem> {
-        let mut tips: Vec<CommitId> = repository.refs()?.into_iter().map(|(_, id)| id).collect();
-        tips.sort_unstable();
-        tips.dedup();
-        if let Some(mut counting) = self.begins(repository.name(), &tips) {
+        tips: Vec<CommitId>,
+        patience: Option<Duration>,
+    ) -> Option<Counted> {
+        if let Some(patience) = patience
+            && let Some(mut counting) = self.begins(repository.name(), &tips)
+        {
             let (done, wait) = mpsc::channel();
             let counted = Arc::clone(repository);
             let work = move || {
@@ -185,7 +200,7 @@ impl Growth {
             // An error says that it takes longer.
             let _ = wait.recv_timeout(patience);
         }
-        Ok(self.known().get(repository.name()).and_then(|known| known.grown.clone()))
+        self.known().get(repository.name()).and_then(|known| known.grown.clone())
     }
 
     /// Begins to count, if that has to be done, nobody does it yet, and not too
@@ -204,7 +219,8 @@ impl Growth {
         // What failed is not known any better than what was never counted.
         known.grown.take_if(|grown| grown.is_err());
         let (name, tips) = (name.to_owned(), tips.to_vec());
-        Some(Counting { growth: self.clone(), name, tips, counted: Err(Failed) })
+        let began = Instant::now();
+        Some(Counting { growth: self.clone(), name, tips, began, counted: Err(Failed) })
     }
 }
 
@@ -231,12 +247,36 @@ mod tests {
         assert!(failed() && !growth.known()["a"].is_counting);
         assert!(growth.begins("a", &[]).is_none(), "it would fail again");
         let moved = [CommitId::of(b"another")];
-        let counting = growth.begins("a", &moved).unwrap();
-        assert!(!failed(), "it is being counted");
-        drop(counting);
-        let before = Instant::now().checked_sub(AGAIN + Duration::from_secs(1)).unwrap();
-        growth.known().get_mut("a").unwrap().counted = Some((moved.to_vec(), before));
-        assert!(growth.begins("a", &moved).is_some(), "what failed may pass");
+        assert!(growth.begins("a", &moved).is_none(), "wherever the refs go");
+        growth.ended("a", AGAIN + Duration::from_secs(1), Duration::ZERO);
+        let _counting = growth.begins("a", &moved).unwrap();
+        assert!(!failed(), "it is being counted, since what failed may pass");
+    }
+
+    impl Growth {
+        /// Has the last count have ended so long ago, after it took so long.
+        fn ended(&self, name: &str, ago: Duration, took: Duration) {
+            let ended = Instant::now().checked_sub(ago).unwrap();
+            let mut all = self.known();
+            let last = all.get_mut(name).unwrap().last.as_mut().unwrap();
+            (last.ended, last.took) = (ended, took);
+        }
+    }
+
+    #[test]
+    fn where_refs_move_all_the_time_it_is_counted_now_and_then() {
+        let growth = Growth::default();
+        let mut first = growth.begins("a", &[]).unwrap();
+        let outcome = Outcome::default();
+        first.counted = Ok(Arc::new(Grown::new(outcome)));
+        drop(first);
+        let moved = [CommitId::of(b"another")];
+        let took = Duration::from_secs(6);
+        growth.ended("a", took * (RESTS - 1), took);
+        assert!(growth.begins("a", &moved).is_none(), "it rests");
+        growth.ended("a", took * RESTS, took);
+        assert!(growth.begins("a", &[]).is_none(), "nothing has changed");
+        assert!(growth.begins("a", &moved).is_some());
     }
 
     #[test]

@@ -9,12 +9,11 @@ use snap_core::{
         log,
         path_log::{self, Renames, Step},
     },
-    repo::past::PastError,
 };
 
 use super::{
     ask::{Ask, Named},
-    deadline::Deadline,
+    deadline::{Deadline, End, LATE, page_of},
     home::subject,
     link::Links,
     log::who,
@@ -23,7 +22,7 @@ use super::{
     show,
     snapshot::short,
 };
-use crate::{problem::Problem, repository::Repository, skip::skip_ok};
+use crate::{problem::Problem, repository::Repository};
 
 /// Commits on a page.
 const ROWS: usize = 50;
@@ -49,7 +48,7 @@ pub(super) fn view(
             div.toolbar { h2 { "Commits that changed it" } }
             @if !steps.is_empty() { (table(&links, &path, &steps)) }
             @else if end != End::Late { p.none { "None on this page." } }
-            @if end == End::Late { p.none { "Looking further back took too long. snap log does it without a limit." } }
+            @if end == End::Late { p.none { (LATE) } }
         }
         (paging(
             (page > 1).then(|| to(page - 1)),
@@ -61,14 +60,6 @@ pub(super) fn view(
     Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
 }
 
-/// Why a list ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    All,
-    More,
-    Late,
-}
-
 fn read(
     repository: &Repository,
     (named, path): (&Named, &[u8]),
@@ -77,21 +68,8 @@ fn read(
 ) -> Result<(Vec<Step>, End), Problem> {
     let options = (&log::Options::default(), Renames::Follow);
     let store = repository.repo().store();
-    let mut all = path_log::run(store, &[named.id], &[path], options, deadline)?;
-    let mut steps = Vec::new();
-    match skip_ok(&mut all, (page - 1) * ROWS) {
-        Err(PastError::Interrupted) => return Ok((steps, End::Late)),
-        skipped => skipped?,
-    }
-    for step in all {
-        match step {
-            Ok(_) if steps.len() == ROWS => return Ok((steps, End::More)),
-            Ok(step) => steps.push(step),
-            Err(PastError::Interrupted) => return Ok((steps, End::Late)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok((steps, End::All))
+    let all = path_log::run(store, &[named.id], &[path], options, deadline)?;
+    Ok(page_of(all, page, ROWS)?)
 }
 
 fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
@@ -105,16 +83,16 @@ fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
     });
     let names: Vec<(Vec<u8>, Vec<u8>)> = names.collect();
     html! {
-        table.commits data-list="" {
+        table.commits role="table" data-list="" {
             caption.unseen { "Commits" }
-            thead {
-                tr {
-                    th scope="col" { "Commit" }
-                    th scope="col" { "Author" }
-                    th.number scope="col" { "Made" }
+            thead role="rowgroup" {
+                tr role="row" {
+                    th role="columnheader" scope="col" { "Commit" }
+                    th role="columnheader" scope="col" { "Author" }
+                    th.number role="columnheader" scope="col" { "Made" }
                 }
             }
-            tbody {
+            tbody role="rowgroup" {
                 @for (step, (name, before)) in steps.iter().zip(&names) {
                     (row(links, step, (name, before)))
                 }
@@ -126,8 +104,8 @@ fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
 fn row(links: &Links, step: &Step, (name, before): (&[u8], &[u8])) -> Markup {
     let rev = step.id.to_string();
     html! {
-        tr {
-            td.what {
+        tr role="row" {
+            td.what role="cell" {
                 a.subject data-go="" href=(links.entry(&rev, name)) { (subject(&step.commit)) }
                 div.under {
                     code.quiet { (short(&step.id)) }
@@ -137,8 +115,8 @@ fn row(links: &Links, step: &Step, (name, before): (&[u8], &[u8])) -> Markup {
                     @if name != before { span { "was " (show::name(before)) } }
                 }
             }
-            td.who { div { (who(&step.commit)) } }
-            td.number.quiet { (moment::ago(step.commit.time)) }
+            td.who role="cell" { div { (who(&step.commit)) } }
+            td.number.quiet role="cell" { (moment::ago(step.commit.time)) }
         }
     }
 }

@@ -2,12 +2,16 @@
 
 use maud::{Markup, html};
 use snap_core::base::number::{Size, count};
-use snap_core::{base::id::CommitId, format::commit::Commit, repo::ref_name::RefKind};
+use snap_core::{
+    base::{id::CommitId, observe::Observer},
+    format::commit::Commit,
+    repo::ref_name::RefKind,
+};
 
-use super::{ask::Ask, icon, link::Links, moment, shell::Shell, show};
+use super::{ask::Ask, deadline::Deadline, icon, link::Links, moment, shell::Shell, show};
 use crate::{
     access::{stranger, who::Right},
-    body::blocking,
+    body::watched,
     problem::Problem,
     repository::Repository,
 };
@@ -31,13 +35,15 @@ pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
     if !ask.who.is_known() {
         return Err(stranger(&ask.who));
     }
-    blocking(move || {
+    watched(move |observer| {
+        let deadline = Deadline::usual(observer);
         let hub = ask.pages.server().hub();
         let theirs = |name: &String| ask.who.may(Right::Read, name);
         let row = |(at, name): (usize, String)| {
             // One that cannot be read keeps nobody from the others.
-            let repository = if at < TOLD { hub.glance(&name).ok() } else { None };
-            let told = repository.and_then(|repository| told(&repository).ok());
+            let is_looked_at = at < TOLD && !deadline.cancelled();
+            let repository = is_looked_at.then(|| hub.glance(&name).ok()).flatten();
+            let told = repository.and_then(|repository| told(&repository, &deadline).ok()?);
             Row { name, told }
         };
         let rows: Vec<Row> = hub.names().into_iter().filter(theirs).enumerate().map(row).collect();
@@ -46,19 +52,25 @@ pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
     .await
 }
 
-fn told(repository: &Repository) -> Result<Told, Problem> {
+/// What is new in a repository, as it is known; `None` where there was no time to
+/// look.
+fn told(repository: &Repository, deadline: &Deadline<'_>) -> Result<Option<Told>, Problem> {
     repository.refresh()?;
-    let refs = repository.refs()?;
+    // Not as they stand upstream this very moment: that is a question for each.
+    let refs = repository.known_refs()?;
     let store = repository.repo().store();
     let mut newest: Option<(CommitId, Commit)> = None;
     for (_, id) in refs.iter().filter(|(name, _)| name.kind() == RefKind::Branch) {
+        if deadline.cancelled() {
+            return Ok(None);
+        }
         let commit = store.commit(id)?;
         if newest.as_ref().is_none_or(|(_, newest)| newest.time < commit.time) {
             newest = Some((*id, commit));
         }
     }
     let of = |kind| refs.iter().filter(|(name, _)| name.kind() == kind).count();
-    Ok(Told { newest, branches: of(RefKind::Branch), tags: of(RefKind::Tag) })
+    Ok(Some(Told { newest, branches: of(RefKind::Branch), tags: of(RefKind::Tag) }))
 }
 
 fn page(ask: &Ask, rows: &[Row]) -> Markup {

@@ -13,6 +13,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
+    deadline::{Deadline, End, LATE, page_of},
     growth::Grown,
     home::subject,
     icon,
@@ -23,7 +24,7 @@ use super::{
     show,
     snapshot::short,
 };
-use crate::{problem::Problem, repository::Repository, skip::skip_ok};
+use crate::{problem::Problem, repository::Repository, skip::while_awaited};
 
 /// Commits on a page.
 const ROWS: usize = 50;
@@ -40,26 +41,24 @@ const CHIPS: usize = 50;
 pub(super) fn view(
     ask: &Ask,
     repository: &Arc<Repository>,
-    _: &dyn Observer,
+    observer: &dyn Observer,
 ) -> Result<Markup, Problem> {
-    let repo = ask.repo();
-    let Some(named) = ask.wanted(repository)? else {
+    let (repo, links) = (ask.repo(), ask.links());
+    let names = Names::of(repository)?;
+    let Some(named) = ask.wanted(repository, &names)? else {
         let shell = Shell::of(&repo, Tab::Commits, None, repo.clone());
         return Ok(shell.page(ask.around(), nothing(ask)));
     };
     let page = ask.page();
-    let store = repository.repo().store();
-    let mut all = log::run(store, &[named.id], &log::Options::default())?;
-    skip_ok(&mut all, (page - 1) * ROWS)?;
-    let mut commits = all.take(ROWS + 1).collect::<Result<Vec<_>, _>>()?;
-    let has_more = commits.len() > ROWS;
-    commits.truncate(ROWS);
-    let (links, names) = (ask.links(), Names::of(repository)?);
-    let grown = ask.pages.growth().of(repository, PATIENCE)?.and_then(Result::ok);
+    let (commits, end) = read(repository, &named, page, &Deadline::usual(observer))?;
+    // To count is to read all that tells of the structure, which may lie elsewhere:
+    // then it is counted for those who ask for that.
+    let patience = ask.pages.server().hub().upstream().is_none().then_some(PATIENCE);
+    let grown = ask.pages.growth().of(repository, names.tips(), patience).and_then(Result::ok);
     let to = |page| links.log_of(&named.rev, page);
     let paging = paging(
         (page > 1).then(|| to(page - 1)),
-        has_more.then(|| to(page + 1)),
+        (end == End::More).then(|| to(page + 1)),
         ("Newer", "Older"),
     );
     let body = html! {
@@ -75,11 +74,22 @@ pub(super) fn view(
                 }
             }
             (table((&links, &names), &commits, grown.as_deref()))
+            @if end == End::Late { p.none { (LATE) } }
         }
         (paging)
     };
     let title = format!("{repo} · {}", show::plain(named.rev.as_bytes()));
     Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(ask.around(), body))
+}
+
+fn read(
+    repository: &Repository,
+    named: &Named,
+    page: usize,
+    deadline: &Deadline<'_>,
+) -> Result<(Vec<(CommitId, Commit)>, End), Problem> {
+    let all = log::run(repository.repo().store(), &[named.id], &log::Options::default())?;
+    Ok(page_of(while_awaited(all, deadline), page, ROWS)?)
 }
 
 /// What `snap clone` and `snap push` take.
@@ -118,18 +128,18 @@ fn chooser(action: &str, names: &Names, named: &Named) -> Markup {
 
 fn table(known: (&Links, &Names), commits: &[(CommitId, Commit)], grown: Option<&Grown>) -> Markup {
     html! {
-        table.commits data-list="" {
+        table.commits role="table" data-list="" {
             caption.unseen { "Commits" }
-            thead {
-                tr {
-                    th scope="col" { "Commit" }
-                    th scope="col" { "Author" }
-                    th.number scope="col" { "Size" }
-                    th.number scope="col" title="What it takes in the store, after deduplication and compression" { "Added" }
-                    th.number scope="col" { "Made" }
+            thead role="rowgroup" {
+                tr role="row" {
+                    th role="columnheader" scope="col" { "Commit" }
+                    th role="columnheader" scope="col" { "Author" }
+                    th.number role="columnheader" scope="col" { "Size" }
+                    th.number role="columnheader" scope="col" title="What it takes in the store, after deduplication and compression" { "Added" }
+                    th.number role="columnheader" scope="col" { "Made" }
                 }
             }
-            tbody {
+            tbody role="rowgroup" {
                 @for (id, commit) in commits { (row(known, (id, commit), grown.and_then(|grown| grown.stored(id)))) }
             }
         }
@@ -143,8 +153,8 @@ fn row(
 ) -> Markup {
     let rev = id.to_string();
     html! {
-        tr {
-            td.what {
+        tr role="row" {
+            td.what role="cell" {
                 a.subject data-go="" href=(links.entry(&rev, b"")) { (subject(commit)) }
                 (chips(links, names, id, commit))
                 div.under {
@@ -154,12 +164,12 @@ fn row(
                     }
                 }
             }
-            td.who { div { (who(commit)) } }
-            td.number { (Size(commit.totals.bytes)) }
-            td.number.gain {
+            td.who role="cell" { div { (who(commit)) } }
+            td.number role="cell" { (Size(commit.totals.bytes)) }
+            td.number.gain role="cell" {
                 @if let Some(stored) = stored { "+" (Size(stored)) }
             }
-            td.number.quiet { (moment::ago(commit.time)) }
+            td.number.quiet role="cell" { (moment::ago(commit.time)) }
         }
     }
 }
@@ -202,5 +212,41 @@ pub(super) fn nothing(ask: &Ask) -> Markup {
             p { "In the folder that you want to keep:" }
             pre.command { code { "snap commit -m \"first\"\nsnap push " (location(ask)) " main" } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use snap_core::{
+        base::observe::Silent,
+        disk::Disk,
+        ops::commit::{self, Options, Source},
+        repo::{Config, Repo},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_ends_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, files) = (folder.path().join("store"), folder.path().join("files"));
+        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
+        let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
+        fs_err::create_dir(&files).unwrap();
+        let made = ["one", "two"].map(|text| {
+            fs_err::write(files.join("a"), text).unwrap();
+            let source = Source::Folder(files.clone());
+            commit::run(&repo, source, &Options::default(), &Silent).unwrap().id.unwrap()
+        });
+        let repository = Repository::open("default", &store).unwrap();
+        let commit = repo.store().commit(&made[1]).unwrap();
+        let named = Named { rev: "main".to_owned(), id: made[1], commit };
+        let of = |time| {
+            let deadline = Deadline::after(time, &Silent);
+            let (commits, end) = read(&repository, &named, 1, &deadline).unwrap();
+            (commits.len(), end)
+        };
+        assert_eq!(of(Duration::from_secs(60)), (2, End::All));
+        assert_eq!(of(Duration::ZERO), (0, End::Late));
     }
 }

@@ -12,6 +12,7 @@ use snap_core::{
 
 use super::{
     ask::Ask,
+    deadline::{Deadline, End, page_of},
     home::subject,
     icon,
     link::Links,
@@ -21,7 +22,7 @@ use super::{
     shell::{Shell, Tab, paging},
     show,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::Problem, repository::Repository, skip::while_awaited};
 
 /// Branches and tags on a page.
 const ROWS: usize = 200;
@@ -31,16 +32,13 @@ type Row<'r> = (&'r RefName, &'r CommitId, Commit);
 pub(super) fn view(
     ask: &Ask,
     repository: &Arc<Repository>,
-    _: &dyn Observer,
+    observer: &dyn Observer,
 ) -> Result<Markup, Problem> {
     let (repo, links) = (ask.repo(), ask.links());
     let names = Names::of(repository)?;
     let (all, page) = (names.all().len(), ask.page());
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for (name, id) in names.all().iter().skip((page - 1) * ROWS).take(ROWS) {
-        rows.push((name, id, repository.repo().store().commit(id)?));
-    }
-    let default = repository.default_branch().ok();
+    let (rows, end) = read(repository, &names, page, &Deadline::usual(observer))?;
+    let default = names.default_branch();
     let to = |page: usize| format!("{}?page={page}", links.page("refs"));
     let body = html! {
         div.head {
@@ -54,14 +52,29 @@ pub(super) fn view(
             @if rows.iter().any(|(name, ..)| name.kind() == kind) {
                 section.sheet {
                     div.toolbar { h2 { (title) } }
-                    (table((&links, &names), rows.iter().filter(|(name, ..)| name.kind() == kind), default.as_ref()))
+                    (table((&links, &names), rows.iter().filter(|(name, ..)| name.kind() == kind), default))
                 }
             }
         }
+        @if end == End::Late { section.sheet { p.none { "There was no time to look at more of them. snap branch lists them all." } } }
         (paging((page > 1).then(|| to(page - 1)), (page * ROWS < all).then(|| to(page + 1)), ("Before", "Further")))
     };
     Ok(Shell::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}"))
         .page(ask.around(), body))
+}
+
+/// The names of a page, with the commits that they stand at.
+fn read<'n>(
+    repository: &Repository,
+    names: &'n Names,
+    page: usize,
+    deadline: &Deadline<'_>,
+) -> Result<(Vec<Row<'n>>, End), Problem> {
+    let store = repository.repo().store();
+    // Of others no commit is read.
+    let all = names.all().iter().skip((page - 1) * ROWS).take(ROWS);
+    let rows = all.map(|(name, id)| store.commit(id).map(|commit| (name, id, commit)));
+    Ok(page_of(while_awaited(rows, deadline), 1, ROWS)?)
 }
 
 fn table<'r>(
@@ -70,19 +83,19 @@ fn table<'r>(
     default: Option<&RefName>,
 ) -> Markup {
     html! {
-        table.commits data-list="" {
-            thead {
-                tr {
-                    th scope="col" { "Name" }
-                    th scope="col" { "Author" }
-                    th.number scope="col" { "Made" }
+        table.commits role="table" data-list="" {
+            thead role="rowgroup" {
+                tr role="row" {
+                    th role="columnheader" scope="col" { "Name" }
+                    th role="columnheader" scope="col" { "Author" }
+                    th.number role="columnheader" scope="col" { "Made" }
                 }
             }
-            tbody {
+            tbody role="rowgroup" {
                 @for (name, id, commit) in rows {
                     @let rev = names.rev(name);
-                    tr {
-                        td.what {
+                    tr role="row" {
+                        td.what role="cell" {
                             @if name.kind() == RefKind::Tag { (icon::tag()) } @else { (icon::branch()) } " "
                             a.subject data-go="" href=(links.log_of(&rev, 1)) { (show::name(name.short().as_bytes())) }
                             @if Some(*name) == default { span.chip { "default" } }
@@ -91,8 +104,8 @@ fn table<'r>(
                                 a.quiet href=(links.entry(&id.to_string(), b"")) { (subject(commit)) }
                             }
                         }
-                        td.who { div { (who(commit)) } }
-                        td.number.quiet { (moment::ago(commit.time)) }
+                        td.who role="cell" { div { (who(commit)) } }
+                        td.number.quiet role="cell" { (moment::ago(commit.time)) }
                     }
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use maud::{Markup, html};
 use snap_core::base::number::{Size, count};
 use snap_core::{
-    base::{id::CommitId, observe::Observer},
+    base::observe::Observer,
     format::tree::Kind,
     ops::find::{self, Case, Found, Options},
     repo::past::PastError,
@@ -17,6 +17,7 @@ use super::{
     icon,
     link::Links,
     moment,
+    names::Names,
     shell::{Shell, Tab},
     show,
 };
@@ -83,9 +84,7 @@ pub(super) fn view(
 }
 
 fn look(repository: &Repository, query: &[u8], deadline: &Deadline<'_>) -> Result<Answer, Problem> {
-    let mut tips: Vec<CommitId> = repository.refs()?.into_iter().map(|(_, id)| id).collect();
-    tips.sort_unstable();
-    tips.dedup();
+    let tips = Names::of(repository)?.tips();
     let is_pattern = query.iter().any(|byte| WILDCARDS.contains(byte));
     let within = [b"*", query, b"*"].concat();
     // What is not UTF-8 can be no pattern; such a name is looked for as it is.

@@ -29,7 +29,7 @@ pub(super) fn view(
 ) -> Result<Markup, Problem> {
     let named = match ask.rev().as_str() {
         // A push moves branches, and never `HEAD`.
-        "HEAD" => ask.first(repository)?,
+        "HEAD" => ask.first(repository, &Names::of(repository)?)?,
         rev => Some(ask.named(repository, rev)?),
     };
     let repo = ask.repo();

@@ -10,6 +10,7 @@ use super::{
     icon,
     link::Links,
     moment,
+    names::Names,
     shell::{Shell, Tab},
     show,
 };
@@ -28,7 +29,8 @@ pub(super) fn view(
 ) -> Result<Markup, Problem> {
     let repo = ask.repo();
     let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
-    let grown = match ask.pages.growth().of(repository, PATIENCE)? {
+    let tips = Names::of(repository)?.tips();
+    let grown = match ask.pages.growth().of(repository, tips, Some(PATIENCE)) {
         Some(Ok(grown)) => grown,
         None => return Ok(shell.page(ask.around(), not_yet(&ask.links()))),
         Some(Err(Failed)) => return Ok(shell.page(ask.around(), failed())),

@@ -188,6 +188,14 @@ impl Repository {
     /// [`Code::Damaged`] when `HEAD` is, [`Code::Unavailable`].
     pub fn default_branch(&self) -> Result<RefName, Problem> {
         self.catch_up_now()?;
+        self.known_branch()
+    }
+
+    /// The same, as it was when refs were last asked for.
+    ///
+    /// # Errors
+    /// [`Code::Damaged`] when `HEAD` is.
+    pub fn known_branch(&self) -> Result<RefName, Problem> {
         let refs = self.repo.refs();
         match refs.head()? {
             Head::Branch(name) => Ok(name),
@@ -207,7 +215,11 @@ impl Repository {
         self.known_refs()
     }
 
-    fn known_refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
+    /// The same, as they were when they were last asked for.
+    ///
+    /// # Errors
+    /// [`Code::Damaged`] when one is.
+    pub fn known_refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
         let mut all = self.repo.refs().list(RefKind::Branch)?;
         all.extend(self.repo.refs().list(RefKind::Tag)?);
         Ok(all)

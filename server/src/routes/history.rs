@@ -28,7 +28,7 @@ use crate::{
     body::watched,
     problem::{Code, Problem},
     repository::{Repository, Revision},
-    skip::skip_ok,
+    skip::{skip_ok, while_awaited},
 };
 
 /// Most that one page has.
@@ -118,7 +118,8 @@ pub(super) async fn log(
         let skip = usize::try_from(cursor.skip).unwrap_or(usize::MAX);
         let commits: Vec<(CommitId, _)> = match &asked.path {
             None => {
-                let mut all = log::run(store, &cursor.commits, &options)?;
+                let all = log::run(store, &cursor.commits, &options)?;
+                let mut all = while_awaited(all, observer);
                 skip_ok(&mut all, skip)?;
                 all.collect::<Result<_, _>>()?
             }

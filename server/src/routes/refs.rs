@@ -14,7 +14,11 @@ use snap_core::{
     repo::ref_name::{RefKind, RefName},
 };
 
-use super::{Server, path::Path};
+use super::{
+    Server,
+    conditional::{etag, is_known},
+    path::Path,
+};
 use crate::{
     access::who::Who,
     body::whole,
@@ -59,8 +63,13 @@ fn named(name: &str) -> Result<RefName, Problem> {
     parsed.ok_or_else(|| Problem::new(Code::Invalid, "this is no name of a branch or a tag"))
 }
 
-fn etag(commit: CommitId) -> Result<HeaderValue, Problem> {
-    HeaderValue::from_str(&format!("\"{commit}\"")).map_err(|_| Problem::new(Code::Damaged, ""))
+/// An answer under an ETag, or that the client has it.
+fn tagged(headers: &HeaderMap, tag: HeaderValue, told: impl Serialize) -> Response {
+    let tagged = [(header::ETAG, tag.clone())];
+    match is_known(headers, &tag) {
+        true => (StatusCode::NOT_MODIFIED, tagged).into_response(),
+        false => (tagged, Json(told)).into_response(),
+    }
 }
 
 /// `GET /v1/repos/{repo}/head`.
@@ -72,33 +81,36 @@ pub(super) async fn head(
     Ok(Json(HeadJson { head: head.to_string() }))
 }
 
-/// `GET /v1/repos/{repo}/refs`.
+/// `GET /v1/repos/{repo}/refs`. The ETag is of all that it tells.
 pub(super) async fn list(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<RefsJson>, Problem> {
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let listed = server.with(repo, |repository| {
-        let head = match repository.default_branch() {
-            Err(problem) if problem.code == Code::Unavailable => return Err(problem),
-            head => head.ok().map(|name| name.to_string()),
-        };
         let refs = repository.refs()?;
         let refs = refs.iter().map(|(name, commit)| RefJson::new(name, *commit)).collect();
+        // As it was at the same time.
+        let head = repository.known_branch().ok().map(|name| name.to_string());
         Ok(RefsJson { head, refs })
     });
-    Ok(Json(listed.await?))
+    let listed = listed.await?;
+    let mut all = blake3::Hasher::new();
+    serde_json::to_writer(&mut all, &listed).map_err(|_| Problem::new(Code::Unavailable, ""))?;
+    Ok(tagged(&headers, etag(all.finalize().to_hex())?, listed))
 }
 
 /// `GET /v1/repos/{repo}/refs/{name}`.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let name = named(&name)?;
     let wanted = name.clone();
     let commit = server.with(repo, move |repository| repository.standing(&wanted)).await?;
     let commit = commit.ok_or_else(|| Problem::not_found(&name))?;
-    Ok(([(header::ETAG, etag(commit)?)], Json(RefJson::new(&name, commit))).into_response())
+    Ok(tagged(&headers, etag(commit)?, RefJson::new(&name, commit)))
 }
 
 /// `PUT /v1/repos/{repo}/refs/{name}`, with `If-Match` or `If-None-Match: *`.
