@@ -1,8 +1,10 @@
 //! `snap serve`: a server between stores.
 
 use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Stdio},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -29,8 +31,14 @@ impl Serving {
     /// The same, told by whatever arguments.
     pub(crate) fn with(env: &TestEnv, args: &[&str]) -> Self {
         let mut command = env.command("");
+        command.stderr(Stdio::null());
+        Self::of(command, args)
+    }
+
+    /// The same, told by a command that has all but what to do.
+    fn of(mut command: Command, args: &[&str]) -> Self {
         command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).args(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let record: Value = serde_json::from_str(&line).unwrap();
@@ -229,4 +237,41 @@ fn tokens_that_cannot_be_made_are_told_and_a_server_with_some_may_listen_anywher
     env.write("others/tokens.toml", "version = 2");
     let broken = env.snap(["serve", "others"]);
     says(&broken, 2, &["is no file of tokens: its version is 2"]);
+}
+
+#[test]
+fn it_takes_no_more_connections_than_it_may_open_files() {
+    let env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    let plain = env.command("");
+    let mut limited = env.command_of("", "/bin/sh");
+    limited.args(["-c", "ulimit -n 120 && exec \"$0\" \"$@\""]).arg(plain.get_program());
+    let log = fs_err::File::create(env.path("log")).unwrap();
+    limited.stderr(log.into_parts().0);
+    let serving = Serving::of(limited, &["here"]);
+    let address = serving.url.trim_start_matches("http://").to_owned();
+    let mut all: Vec<TcpStream> = (0..110)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            // It may be gone already.
+            let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            stream
+        })
+        .collect();
+    let answered = |stream: &mut TcpStream| {
+        let mut start = [0; 15];
+        match stream.read_exact(&mut start) {
+            Ok(()) => &start == b"HTTP/1.1 200 OK",
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("it hangs"),
+            Err(_) => false,
+        }
+    };
+    let taken = all.iter_mut().map(answered).filter(|taken| *taken).count();
+    assert_eq!(taken, 90);
+    let told = env.read("log");
+    assert!(told.contains("connections=90 wanted=10000 files=120"), "{told}");
+    drop(all);
+    // There are files left for everything else, and then for others again.
+    env.snap(["clone", "-q", &serving.url, "there"]).succeeds();
 }

@@ -16,6 +16,7 @@ mod kill_remote;
 mod kill_restore;
 mod kill_serve;
 mod kill_unpack;
+mod left_over;
 mod mounts;
 mod place;
 mod power_cut;

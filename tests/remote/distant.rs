@@ -18,7 +18,7 @@ use snap_core::{
     store::Distant,
 };
 use snap_remote::{
-    distant::{RemotePacks, Waiting},
+    distant::{Budget, RemotePacks, Waiting},
     ranges::{Fetch, Link, Options, Planner, Wanted},
     service::{
         Conditions, Listed, Object, Service, ServiceError, Version, When,
@@ -108,6 +108,7 @@ struct Here {
     runtime: Runtime,
     service: Arc<Endless>,
     packs: RemotePacks,
+    remote: RemoteStore,
     stopped: Arc<AtomicBool>,
     _cache: tempfile::TempDir,
 }
@@ -122,7 +123,7 @@ fn here(service: Endless) -> Here {
     let flag = Arc::clone(&stopped);
     let stop = Arc::new(move || flag.load(Ordering::Relaxed));
     let packs = RemotePacks::new(&remote, Waiting { runtime: runtime.handle().clone(), stop });
-    Here { runtime, service, packs, stopped, _cache: cache }
+    Here { runtime, service, packs, remote, stopped, _cache: cache }
 }
 
 fn pack() -> PackId {
@@ -194,6 +195,35 @@ fn no_more_is_held_than_may_be_until_it_is_taken() {
         assert!(asked() <= (number + 66) << 20);
     }
     assert_eq!(asked(), 150 << 20);
+}
+
+#[test]
+fn many_stores_that_share_memory_hold_no_more_than_it_is() {
+    const ROOM: u64 = 16 << 20;
+    let here = here(Endless::default());
+    let budget = Budget::new(ROOM);
+    let waiting = Waiting::patiently(here.runtime.handle());
+    let packs: Vec<RemotePacks> =
+        (0..12).map(|_| RemotePacks::sharing(&here.remote, waiting.clone(), &budget)).collect();
+    for packs in &packs {
+        packs.will_need(&announced(40));
+        assert!(budget.held_bytes() <= ROOM, "{}", budget.held_bytes());
+    }
+    for number in 0..30 {
+        for packs in &packs {
+            let bytes = packs.read(pack(), frame(number)).unwrap();
+            assert!(bytes == bytes_at("", &frame(number)));
+            // With what somebody waited for just now.
+            assert!(budget.held_bytes() <= ROOM + FRAME, "{}", budget.held_bytes());
+        }
+    }
+    drop(packs);
+    // Something of the last ones may just arrive.
+    let begin = Instant::now();
+    while budget.held_bytes() > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", budget.held_bytes());
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

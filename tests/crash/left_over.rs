@@ -1,0 +1,80 @@
+//! Folders of its own that a killed process leaves in the `tmp/` of a store.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::Child,
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use snap_nettest::{S3Options, S3Server};
+use snap_testkit::rng::Rng;
+
+use crate::place::{bare, folder, kill, snap, well};
+
+/// Folders of processes below a folder.
+fn scratches(below: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs_err::read_dir(below).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(b".snap-scratch") {
+            found.insert(path);
+        } else if path.is_dir() {
+            found.extend(scratches(&path));
+        }
+    }
+    found
+}
+
+/// The next one that is there beside `before`.
+fn next(below: &Path, before: &BTreeSet<PathBuf>) -> PathBuf {
+    let start = Instant::now();
+    loop {
+        if let Some(new) = scratches(below).difference(before).next() {
+            return new.clone();
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody has a folder");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_a_killed_reader_left_goes_with_the_next_one() {
+    let (place, bucket) = (folder(), S3Server::start(S3Options::default()));
+    let path = |name: &str| place.path().join(name);
+    let (store, work, cache) = (path("store"), path("work"), path("cache"));
+    let reaching = |mut command: std::process::Command| {
+        command.envs(bucket.environment(&bucket.endpoint()));
+        command.env("XDG_CACHE_HOME", &cache);
+        command
+    };
+    // More than a pipe holds.
+    let mut bytes = vec![0; 4 << 20];
+    Rng::new(2036).fill(&mut bytes);
+    fs_err::create_dir(&work).unwrap();
+    fs_err::write(work.join("large"), bytes).unwrap();
+    well(snap(&store).arg("init"));
+    well(snap(&store).args(["commit", "-m", "large"]).arg(&work));
+    well(reaching(snap(&store)).args(["push", "s3://bucket/one"]));
+
+    // Nobody takes what it reads, so it does not end.
+    let read = || -> Child {
+        let mut command = reaching(bare());
+        command.args(["cat", "s3://bucket/one#main:large"]).spawn().unwrap()
+    };
+    let killed = read();
+    let left = next(&cache, &BTreeSet::new());
+    kill(killed);
+    assert!(left.exists(), "it was killed too late");
+    let reading = read();
+    let used = next(&cache, &[left.clone()].into());
+    for folder in [&left, &used] {
+        let folder = fs_err::File::open(folder).unwrap();
+        folder.file().set_modified(SystemTime::now() - Duration::from_secs(90)).unwrap();
+    }
+    well(reaching(bare()).args(["ls", "s3://bucket/one#main"]));
+    assert!(!left.exists(), "nobody has it any more");
+    assert!(used.exists(), "somebody has it");
+    kill(reading);
+}
