@@ -7,7 +7,10 @@ use serde_json::Value;
 use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
 use snap_testkit::schema::{sound, valid};
 
-use crate::place::{Place, Serving};
+use crate::{
+    place::{Place, Serving},
+    upstream_steps::bundle_of,
+};
 
 const METHODS: [&str; 6] = ["get", "head", "put", "post", "patch", "delete"];
 
@@ -251,9 +254,7 @@ async fn what_is_answered_is_what_the_document_says() {
     left.remove("createRepository");
     let other = Place::new();
     let commit = other.change("e", "what comes as a bundle");
-    let other = Serving::of(&other);
-    let bundle = other.get(&format!("commits/{commit}/bundle")).send().await.unwrap();
-    let bundle = bundle.bytes().await.unwrap().to_vec();
+    let bundle = bundle_of(&other, commit).await;
     for (name, request) in requests(&serving, &place, &new, bundle) {
         let answer = request.send().await.unwrap();
         let told = &operations[name]["responses"][answer.status().as_str()];

@@ -7,7 +7,11 @@ use reqwest::{Body, RequestBuilder, Response};
 use snap_core::base::id::{CommitId, PackId};
 use snap_server::settings::{Limits, Quota, Settings};
 
-use crate::place::{Place, Serving, random, refused};
+use crate::{
+    place::{Place, Serving, random, refused},
+    upstream::{Bucket, create},
+    upstream_steps::bundle_of,
+};
 
 /// A pack to send, or a bundle under the hash of it.
 struct Pack {
@@ -29,9 +33,7 @@ fn pack(seed: u8, bytes: usize) -> (Place, Pack) {
 async fn bundle(seed: u8, bytes: usize) -> (CommitId, Pack) {
     let place = Place::new();
     let commit = place.change("a", random(seed, bytes));
-    let serving = Serving::of(&place);
-    let bundle = serving.get(&format!("commits/{commit}/bundle")).send();
-    let bytes = bundle.await.unwrap().bytes().await.unwrap().to_vec();
+    let bytes = bundle_of(&place, commit).await;
     let id = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
     (commit, Pack { id, bytes, goes_to: "bundles" })
 }
@@ -157,6 +159,22 @@ async fn a_bundle_comes_in_parts_and_is_taken_in_when_it_is_whole() {
     bundle.part(&serving, 0, 1000).send().await.unwrap();
     let delete = serving.client.delete(bundle.url(&serving)).send().await.unwrap();
     assert_eq!((delete.status().as_u16(), staged(&there).len()), (204, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_waits_until_it_can_be_passed_on() {
+    let ((commit, bundle), bucket) = (bundle(32, 300_000).await, Bucket::new());
+    let (serving, all) = (bucket.replica("one"), bundle.bytes.len());
+    create(&serving).await;
+    told(&bundle.part(&serving, 0, 100_000).send().await.unwrap(), 204, 100_000, all);
+    bucket.go_away();
+    refused(bundle.part(&serving, 100_000, all), 503, "unavailable").await;
+    bundle.waits_at(&serving, all).await;
+    bucket.come_back().await;
+    let taken = bundle.part(&serving, all, all).send().await.unwrap();
+    assert!(taken.status().is_success(), "{}", taken.status());
+    let other = bucket.replica("two");
+    assert_eq!(other.get(&format!("commits/{commit}")).send().await.unwrap().status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -338,32 +338,13 @@ fn modes(change: &Change) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use snap_core::{
-        base::observe::Silent,
-        disk::Disk,
-        ops::commit::{self, Options, Source},
-        repo::{Config, Repo},
-    };
+    use snap_core::base::observe::Silent;
 
-    use super::*;
+    use super::{super::two_commits::two_commits, *};
 
     #[test]
     fn what_takes_too_long_ends_and_says_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, files) = (folder.path().join("store"), folder.path().join("files"));
-        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
-        let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
-        let made = ["one", "two"].map(|text| {
-            fs_err::create_dir_all(&files).unwrap();
-            fs_err::write(files.join("a"), text).unwrap();
-            let source = Source::Folder(files.clone());
-            commit::run(&repo, source, &Options::default(), &Silent).unwrap().id.unwrap()
-        });
-        let repository = Repository::open("default", &store).unwrap();
-        let named = made.map(|id| {
-            let commit = repo.store().commit(&id).unwrap();
-            Named { rev: id.to_string(), id, commit }
-        });
+        let (_folder, repository, named) = two_commits();
         let of = |time| {
             let deadline = Deadline::after(time, &Silent);
             compare(&repository, (&named[0], &named[1]), b"", &deadline).unwrap()
@@ -373,7 +354,7 @@ mod tests {
         let late = of(Duration::ZERO);
         assert_eq!((late.changes.len(), late.end), (0, End::Late));
         let new = New::Tree(Some(named[1].commit.tree));
-        let reader = Reader::new(repo.store(), &new, CONTENT_BYTES).unwrap();
+        let reader = Reader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
         let deadline = Deadline::after(Duration::ZERO, &Silent);
         let read = sides_of(&reader, &compared.changes[0], &deadline);
         assert!(matches!(read, Err(CatError::Interrupted)), "{read:?}");

@@ -18,7 +18,7 @@ use super::{
     link::Links,
     log::who,
     moment,
-    shell::{Shell, Tab, paging, trail},
+    shell::{Shell, Tab, columns, paging, trail},
     show,
     snapshot::short,
 };
@@ -85,13 +85,7 @@ fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
     html! {
         table.commits role="table" data-list="" {
             caption.unseen { "Commits" }
-            thead role="rowgroup" {
-                tr role="row" {
-                    th role="columnheader" scope="col" { "Commit" }
-                    th role="columnheader" scope="col" { "Author" }
-                    th.number role="columnheader" scope="col" { "Made" }
-                }
-            }
+            (columns("Commit"))
             tbody role="rowgroup" {
                 @for (step, (name, before)) in steps.iter().zip(&names) {
                     (row(links, step, (name, before)))

@@ -217,30 +217,13 @@ pub(super) fn nothing(ask: &Ask) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use snap_core::{
-        base::observe::Silent,
-        disk::Disk,
-        ops::commit::{self, Options, Source},
-        repo::{Config, Repo},
-    };
+    use snap_core::base::observe::Silent;
 
-    use super::*;
+    use super::{super::two_commits::two_commits, *};
 
     #[test]
     fn what_takes_too_long_ends_and_says_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let (store, files) = (folder.path().join("store"), folder.path().join("files"));
-        Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
-        let repo = Repo::open(&store, Disk::default(), &Silent).unwrap();
-        fs_err::create_dir(&files).unwrap();
-        let made = ["one", "two"].map(|text| {
-            fs_err::write(files.join("a"), text).unwrap();
-            let source = Source::Folder(files.clone());
-            commit::run(&repo, source, &Options::default(), &Silent).unwrap().id.unwrap()
-        });
-        let repository = Repository::open("default", &store).unwrap();
-        let commit = repo.store().commit(&made[1]).unwrap();
-        let named = Named { rev: "main".to_owned(), id: made[1], commit };
+        let (_folder, repository, [_, named]) = two_commits();
         let of = |time| {
             let deadline = Deadline::after(time, &Silent);
             let (commits, end) = read(&repository, &named, 1, &deadline).unwrap();

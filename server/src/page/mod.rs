@@ -39,6 +39,8 @@ mod shell;
 mod show;
 mod snapshot;
 mod stats;
+#[cfg(test)]
+mod two_commits;
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use super::{
     log::who,
     moment,
     names::Names,
-    shell::{Shell, Tab, paging},
+    shell::{Shell, Tab, columns, paging},
     show,
 };
 use crate::{problem::Problem, repository::Repository, skip::while_awaited};
@@ -84,13 +84,7 @@ fn table<'r>(
 ) -> Markup {
     html! {
         table.commits role="table" data-list="" {
-            thead role="rowgroup" {
-                tr role="row" {
-                    th role="columnheader" scope="col" { "Name" }
-                    th role="columnheader" scope="col" { "Author" }
-                    th.number role="columnheader" scope="col" { "Made" }
-                }
-            }
+            (columns("Name"))
             tbody role="rowgroup" {
                 @for (name, id, commit) in rows {
                     @let rev = names.rev(name);

@@ -211,6 +211,19 @@ pub(super) fn trail(links: &Links, (rev, top): (&str, &str), path: &[u8]) -> Mar
     }
 }
 
+/// The head of a list of commits, or of what stands at them.
+pub(super) fn columns(first: &str) -> Markup {
+    html! {
+        thead role="rowgroup" {
+            tr role="row" {
+                th role="columnheader" scope="col" { (first) }
+                th role="columnheader" scope="col" { "Author" }
+                th.number role="columnheader" scope="col" { "Made" }
+            }
+        }
+    }
+}
+
 /// Links to the pages before and after.
 pub(super) fn paging(before: Option<String>, after: Option<String>, names: (&str, &str)) -> Markup {
     html! {

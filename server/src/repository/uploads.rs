@@ -399,8 +399,8 @@ impl Repository {
     /// [`take_bundle`](Self::take_bundle) does.
     ///
     /// # Errors
-    /// Those of both. What has come stays where it was not the bundle's fault that
-    /// it was not taken in.
+    /// Those of both. What has come stays where it may be taken in another time
+    /// ([`Code::Unavailable`]): a request without a body tries that again.
     pub fn resume_bundle(
         &self,
         coming: &Coming,

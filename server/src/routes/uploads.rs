@@ -26,8 +26,9 @@ use crate::{
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
 
-/// Largest number that is taken for one: that which every JSON reader knows.
-const MOST: u64 = (1 << 53) - 1;
+/// Largest number in a header: the largest that every reader of the document knows
+/// (RFC 8259, section 6).
+const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
 /// How long whoever asks waits for what is still coming: of a request that broke
 /// off, that which lies in buffers.
@@ -160,7 +161,7 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Problem> {
         return Err(invalid("is to be said once"));
     };
     let text = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let number = text.and_then(|text| text.parse().ok()).filter(|number| *number <= MOST);
+    let number = text.and_then(|text| text.parse().ok()).filter(|number| *number <= LARGEST_NUMBER);
     number.ok_or_else(|| invalid("is no number of bytes"))
 }
 

@@ -3,7 +3,6 @@
 
 use std::{
     io::{self, Write},
-    mem,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -64,8 +63,8 @@ struct Line<'l, W> {
 impl<W: Write> State<W> {
     /// Writes what is held back. There is nobody to tell when that fails.
     fn flush(&mut self) {
-        let held = mem::take(&mut self.held);
-        let _ = self.out.write_all(&held).and_then(|()| self.out.flush());
+        let _ = self.out.write_all(&self.held).and_then(|()| self.out.flush());
+        self.held.clear();
     }
 }
 
@@ -151,6 +150,8 @@ impl<W: Write> Write for Line<'_, W> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     /// What was written, a string for each time.
@@ -172,6 +173,15 @@ mod tests {
         fn has(&self, text: &str) -> bool {
             self.0.lock().unwrap().concat() == text
         }
+
+        /// Until it has that.
+        fn comes_to(&self, text: &str) {
+            let start = Instant::now();
+            while !self.has(text) {
+                assert!(start.elapsed() < Duration::from_secs(20), "it never came");
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     #[test]
@@ -180,15 +190,28 @@ mod tests {
         let lines = Lines::new(sink.clone());
         let line = |text: &str| lines.made().make_writer().write_all(text.as_bytes()).unwrap();
         (0..100).for_each(|_| line("x\n"));
-        while !sink.has(&"x\n".repeat(100)) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        sink.comes_to(&"x\n".repeat(100));
         // A machine with much else to do may have taken its time.
         assert!(sink.0.lock().unwrap().len() < 50);
         line("y\n");
-        while !sink.has(&("x\n".repeat(100) + "y\n")) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        sink.comes_to(&("x\n".repeat(100) + "y\n"));
+    }
+
+    #[test]
+    fn what_goes_wrong_is_urgent() {
+        let sink = Sink::default();
+        let lines = Lines::new(sink.clone());
+        let seen = || sink.0.lock().unwrap().concat();
+        let logging = tracing_subscriber::fmt().with_writer(lines.made()).without_time();
+        tracing::subscriber::with_default(logging.with_ansi(false).finish(), || {
+            tracing::warn!("is odd");
+            assert!(seen().contains("is odd"));
+            tracing::error!("is wrong");
+            assert!(seen().contains("is wrong"));
+            tracing::info!("is well");
+        });
+        drop(lines);
+        assert!(seen().ends_with("is well\n"));
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Loader {
             // each object is looked up by itself.
             None => job.store.frame(first).ok(),
         };
-        // A copy costs about as much as expanding it did.
+        // A frame stays whole then, so little of it may be of no use. For a zip all
+        // are compressed at once, and go.
         let shared = frame.as_ref().filter(|frame| {
             let wanted: usize = group.members.iter().map(|(place, _)| place.bytes as usize).sum();
             job.options.format != Format::Zip && wanted >= frame.len() / 4 * 3
