@@ -19,6 +19,7 @@
 //! missing_ids = 1000000
 //! cache_bytes = 67108864
 //! upstream_secs = 5
+//! upstream_bytes = 268435456
 //! open_repositories = 128
 //! connections = 10000
 //! address_connections = 1000
@@ -150,6 +151,8 @@ pub struct Limits {
     pub cache_bytes: usize,
     /// How long who reads waits for an upstream before what is here is served.
     pub upstream_secs: u64,
+    /// Memory for what comes of packs of an upstream, in bytes.
+    pub upstream_bytes: u64,
     /// Repositories that stay open though nothing is done with them.
     pub open_repositories: usize,
     /// Connections at a time.
@@ -202,6 +205,7 @@ impl Default for Limits {
             missing_ids: 1_000_000,
             cache_bytes: 64 << 20,
             upstream_secs: 5,
+            upstream_bytes: 256 << 20,
             open_repositories: OPEN_REPOSITORIES,
             connections: 10_000,
             address_connections: 1_000,

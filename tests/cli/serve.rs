@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
 use crate::{
@@ -43,6 +44,14 @@ impl Serving {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let record: Value = serde_json::from_str(&line).unwrap();
         Self { child, url: record["url"].as_str().unwrap().to_owned(), line }
+    }
+
+    /// Memory that it takes.
+    fn resident_bytes(&self) -> usize {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs_err::read_to_string(path).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
     }
 
     fn signal(&self, signal: &str) {
@@ -274,4 +283,30 @@ fn it_takes_no_more_connections_than_it_may_open_files() {
     drop(all);
     // There are files left for everything else, and then for others again.
     env.snap(["clone", "-q", &serving.url, "there"]).succeeds();
+}
+
+#[test]
+fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
+    let mut env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // Each of both processes opens one for each; other tests open some, too.
+    let many = 10_000.min((files / 4 * 3).saturating_sub(500)) as usize;
+    for (key, value) in
+        [("ADDRESS_CONNECTIONS", 0), ("CONNECTIONS", many + 100), ("HEADER_SECS", 600)]
+    {
+        env.set(&format!("SNAP_SERVE_LIMITS_{key}"), &value.to_string());
+    }
+    let serving = Serving::start(&env, "here");
+    env.snap(["clone", "-q", &serving.url, "before"]).succeeds();
+    let before = serving.resident_bytes();
+    let address = serving.url.trim_start_matches("http://");
+    let idle: Vec<TcpStream> = (0..many).map(|_| TcpStream::connect(address).unwrap()).collect();
+    env.snap(["clone", "-q", &serving.url, "meanwhile"]).succeeds();
+    let used = serving.resident_bytes().saturating_sub(before);
+    assert!(used < many * (16 << 10), "{used} bytes for {many}");
+    drop(idle);
+    env.snap(["clone", "-q", &serving.url, "after"]).succeeds();
 }

@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use snap_server::{
     hub::Hub,
     routes::Server,
@@ -123,41 +122,6 @@ async fn there_are_as_many_connections_as_there_may_be() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // Both ends are of this process.
-    let many = 10_000.min((files.saturating_sub(1000) / 2) as usize);
-    let place = Place::new();
-    place.change("a", "content");
-    let limits = Limits {
-        address_connections: 0,
-        connections: many + 10,
-        header_secs: 600,
-        ..Limits::default()
-    };
-    let serving = start(&place, limits);
-    is_served(&serving).await;
-    let before = resident_bytes();
-    let mut idle = Vec::new();
-    for _ in 0..many {
-        idle.push(connect(&serving));
-    }
-    is_served(&serving).await;
-    let used = resident_bytes().saturating_sub(before);
-    assert!(used < many * (16 << 10), "{used} bytes for {many}");
-    drop(idle);
-    is_served(&serving).await;
-}
-
-fn resident_bytes() -> usize {
-    let status = fs_err::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::service::open::Secrets;
 use snap_server::{
     hub::Hub,
-    settings::Settings,
+    settings::{Limits, Settings},
     upstream::{Origin, Upstream, cache::Cache},
 };
 use tokio::runtime::Handle;
@@ -67,8 +67,8 @@ impl Bucket {
 
 pub(crate) fn before(origin: Origin, cache: std::path::PathBuf, cache_bytes: u64) -> Serving {
     let cache = Cache::open(&cache, &origin.key(), cache_bytes).unwrap();
-    let patience = Duration::from_secs(4);
-    let upstream = Upstream::new(origin, cache, patience, Handle::current()).unwrap();
+    let limits = Limits { upstream_secs: 4, ..Limits::default() };
+    let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
     Serving::of_hub(Hub::behind(upstream), Settings::default())
 }
 

@@ -64,15 +64,15 @@ impl Many {
         Self { folder, cache, packs, server }
     }
 
-    fn relay(&self, cache_bytes: u64, memory_bytes: u64, limits: Limits) -> Relay {
+    fn relay(&self, cache_bytes: u64, limits: Limits) -> Relay {
         let origin = Origin {
             location: self.server.origin().parse().unwrap(),
             options: BTreeMap::new(),
             secrets: Secrets::default(),
         };
         let cache = Cache::open(self.cache.path(), &origin.key(), cache_bytes).unwrap();
-        let upstream = Upstream::new(origin, cache, Duration::from_secs(10), Handle::current());
-        let upstream = upstream.unwrap().with_memory(memory_bytes);
+        let limits = Limits { upstream_secs: 10, ..limits };
+        let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
         let memory = Arc::clone(upstream.memory());
         let listen = "127.0.0.1:0".parse().unwrap();
         let settings = Settings { listen, limits, ..Settings::default() };
@@ -111,7 +111,7 @@ impl Relay {
 async fn what_comes_of_many_repositories_shares_one_memory() {
     const ROOM: u64 = 4 << 20;
     let many = Many::new();
-    let relay = many.relay(1 << 30, ROOM, Limits::default());
+    let relay = many.relay(1 << 30, Limits { upstream_bytes: ROOM, ..Limits::default() });
     let mut most = 0;
     for number in 0..MANY {
         relay.read(number).await;
@@ -130,7 +130,7 @@ async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
     const ROOM: u64 = 4 << 20;
     let many = Many::new();
     let limits = Limits { open_repositories: OPEN, cache_bytes: 0, ..Limits::default() };
-    let relay = many.relay(ROOM, 64 << 20, limits);
+    let relay = many.relay(ROOM, limits);
     for _ in 0..2 {
         for number in 0..MANY {
             let id = many.packs[usize::from(number)];
@@ -154,7 +154,7 @@ async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
 async fn one_into_which_something_comes_stays_open() {
     let many = Many::new();
     let limits = Limits { open_repositories: 1, ..Limits::default() };
-    let relay = many.relay(1 << 30, 64 << 20, limits);
+    let relay = many.relay(1 << 30, limits);
     let place = Place::new();
     place.change("b", random(200, MIB));
     let id = longest(&place);

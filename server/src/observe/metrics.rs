@@ -1,6 +1,7 @@
 //! What is counted, for Prometheus: `GET /metrics`.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -46,8 +47,18 @@ pub struct Metrics {
     cache: Family<CacheLabels, Counter>,
     packs: Family<StoreLabels, Gauge<u64, AtomicU64>>,
     bytes: Family<StoreLabels, Gauge<u64, AtomicU64>>,
-    measured: Mutex<Option<Instant>>,
+    measured: Mutex<Measured>,
 }
+
+/// How large the stores were when they were looked at, and when that was.
+#[derive(Debug, Default)]
+struct Measured {
+    at: Option<Instant>,
+    /// By the names of their repositories.
+    sizes: Sizes,
+}
+
+type Sizes = HashMap<String, Size>;
 
 /// Whether something was where it was looked for first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +111,7 @@ impl Default for Metrics {
             cache: Family::default(),
             packs: Family::default(),
             bytes: Family::default(),
-            measured: Mutex::new(None),
+            measured: Mutex::default(),
         };
         metrics.register();
         metrics
@@ -164,7 +175,7 @@ impl Metrics {
     /// # Errors
     /// None that can happen: text is written to memory.
     pub fn text(&self, hub: &Hub) -> Result<String, fmt::Error> {
-        self.measure(|| sizes(hub));
+        self.measure(|before| sizes(hub, before));
         let mut text = String::new();
         // Nobody changes the sizes meanwhile.
         let _measured = self.measured();
@@ -172,68 +183,113 @@ impl Metrics {
         Ok(text)
     }
 
-    fn measured(&self) -> MutexGuard<'_, Option<Instant>> {
+    fn measured(&self) -> MutexGuard<'_, Measured> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of how large the stores are, unless somebody has done so lately
     /// or does it now. Nobody else waits while one looks.
-    fn measure(&self, look: impl FnOnce() -> Vec<Size>) {
-        {
+    fn measure(&self, look: impl FnOnce(Sizes) -> Sizes) {
+        let before = {
             let mut measured = self.measured();
-            if measured.is_some_and(|at| at.elapsed() < SIZES_FOR) {
+            if measured.at.is_some_and(|at| at.elapsed() < SIZES_FOR) {
                 return;
             }
-            *measured = Some(Instant::now());
-        }
-        let sizes = look();
+            measured.at = Some(Instant::now());
+            std::mem::take(&mut measured.sizes)
+        };
+        let sizes = look(before);
         let mut measured = self.measured();
-        *measured = Some(Instant::now());
         self.packs.clear();
         self.bytes.clear();
-        for Size { repository, packs, bytes } in sizes {
-            let labels = StoreLabels { repository };
-            self.packs.get_or_create(&labels).set(packs);
-            self.bytes.get_or_create(&labels).set(bytes);
+        for (repository, Size { packs, bytes }) in &sizes {
+            let labels = StoreLabels { repository: repository.clone() };
+            self.packs.get_or_create(&labels).set(*packs);
+            self.bytes.get_or_create(&labels).set(*bytes);
         }
+        *measured = Measured { at: Some(Instant::now()), sizes };
     }
 }
 
 /// How large a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
-    repository: String,
     packs: u64,
     bytes: u64,
 }
 
-/// How large they are, as far as it is known here: of those that are open nothing
-/// is asked upstream.
-fn sizes(hub: &Hub) -> Vec<Size> {
-    let size = |repository: String| {
-        let there = hub.glance_open(&repository).map_or_else(|| hub.glance(&repository), Ok);
-        let packs = there.and_then(|there| there.packs()).ok()?;
-        let bytes = packs.iter().map(|(_, bytes)| bytes).sum();
-        Some(Size { repository, packs: packs.len() as u64, bytes })
+/// How large they are, as far as it is known here: upstream nothing is asked of
+/// those that are open, nor of those that were looked at before they were closed.
+fn sizes(hub: &Hub, mut before: Sizes) -> Sizes {
+    let is_behind = hub.upstream().is_some();
+    let mut size = |name: &String| {
+        let there = match (hub.glance_open(name), before.remove(name)) {
+            (Some(open), _) => open,
+            (None, Some(known)) if is_behind => return Some(known),
+            (None, _) => hub.glance(name).ok()?,
+        };
+        let packs = there.packs().ok()?;
+        Some(Size { packs: packs.len() as u64, bytes: packs.iter().map(|(_, bytes)| bytes).sum() })
     };
-    hub.names().into_iter().take(REPOSITORIES).filter_map(size).collect()
+    let names = hub.names().into_iter().take(REPOSITORIES);
+    names.filter_map(|name| size(&name).map(|size| (name, size))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use snap_core::repo::Config;
+    use snap_remote::service::open::Secrets;
+
     use super::*;
+    use crate::{
+        settings::Limits,
+        upstream::{Origin, Upstream, cache::Cache},
+    };
 
     #[test]
     fn nobody_waits_while_stores_are_measured() {
         let metrics = Metrics::default();
-        let size = |packs| vec![Size { repository: "a".into(), packs, bytes: 7 }];
-        metrics.measure(|| {
-            assert!(metrics.measured.try_lock().is_ok());
+        let size = |packs| Sizes::from([("a".to_owned(), Size { packs, bytes: 7 })]);
+        metrics.measure(|before| {
+            assert!(before.is_empty() && metrics.measured.try_lock().is_ok());
             // Somebody else asks meanwhile.
-            metrics.measure(|| size(1));
+            metrics.measure(|_| size(1));
             size(2)
         });
         let labels = StoreLabels { repository: "a".to_owned() };
         assert_eq!(metrics.packs.get_or_create(&labels).get(), 2);
         assert_eq!(metrics.bytes.get_or_create(&labels).get(), 7);
+        metrics.measured().at = None;
+        metrics.measure(|before| {
+            assert_eq!(before, size(2));
+            before
+        });
+        assert_eq!(metrics.packs.get_or_create(&labels).get(), 2);
+    }
+
+    #[test]
+    fn what_is_closed_is_not_opened_to_be_measured_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let there = folder.path().join("there");
+        fs_err::create_dir(&there).unwrap();
+        let origin = Origin {
+            location: format!("file://{}", there.display()).parse().unwrap(),
+            options: BTreeMap::new(),
+            secrets: Secrets::default(),
+        };
+        let cache = Cache::open(&folder.path().join("cache"), &origin.key(), 1 << 30).unwrap();
+        let handle = runtime.handle().clone();
+        let upstream = Upstream::new(origin, cache, &Limits::default(), handle).unwrap();
+        let hub = Hub::behind(upstream);
+        hub.create("a", &Config::default().to_text()).unwrap();
+        let known = |packs| Sizes::from([("a".to_owned(), Size { packs, bytes: 7 })]);
+        assert_eq!(sizes(&hub, known(3)), known(3));
+        assert_eq!(hub.open_count(), 0);
+        let empty = Sizes::from([("a".to_owned(), Size { packs: 0, bytes: 0 })]);
+        assert_eq!(sizes(&hub, Sizes::new()), empty, "what was never seen is opened");
+        assert_eq!((hub.open_count(), sizes(&hub, known(3))), (1, empty));
     }
 }

@@ -36,6 +36,7 @@ const KEYS: &[&str] = &[
     "limits.missing_ids",
     "limits.cache_bytes",
     "limits.upstream_secs",
+    "limits.upstream_bytes",
     "limits.open_repositories",
     "limits.connections",
     "limits.address_connections",

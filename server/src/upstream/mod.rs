@@ -47,10 +47,10 @@ use self::{
     contact::{Contact, problem},
     names::Names,
 };
-use crate::problem::{Code, Problem};
-
-/// Memory for what comes of packs there, of all stores, unless told otherwise.
-const MEMORY_BYTES: u64 = 256 << 20;
+use crate::{
+    problem::{Code, Problem},
+    settings::Limits,
+};
 
 /// Where an upstream is, and how it is asked.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Upstream {
     pub fn new(
         origin: Origin,
         cache: Cache,
-        patience: Duration,
+        limits: &Limits,
         runtime: Handle,
     ) -> Result<Self, OpenError> {
         let form = match (origin.location.scheme, origin.location.path.is_empty()) {
@@ -150,15 +150,9 @@ impl Upstream {
             form: Mutex::new(form),
             root,
             names: Names::default(),
-            patience,
-            memory: Budget::new(MEMORY_BYTES),
+            patience: Duration::from_secs(limits.upstream_secs),
+            memory: Budget::new(limits.upstream_bytes),
         })
-    }
-
-    /// The same, with so many bytes of memory for what comes of packs there.
-    #[must_use]
-    pub fn with_memory(self, bytes: u64) -> Self {
-        Self { memory: Budget::new(bytes), ..self }
     }
 
     /// Memory for what comes of packs there, shared by all stores.

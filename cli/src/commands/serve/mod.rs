@@ -196,9 +196,8 @@ fn behind(named: &str, settings: &Settings, cx: &Context) -> Result<(Hub, String
     let origin = cx.origin(&place)?;
     let cache = Cache::open(&above, &origin.key(), settings.cache_bytes);
     let cache = cache.map_err(snap_remote::store::RemoteError::from)?;
-    let patience = Duration::from_secs(settings.limits.upstream_secs);
     let runtime = cx.runtime()?.handle().clone();
-    let upstream = Upstream::new(origin, cache, patience, runtime)?;
+    let upstream = Upstream::new(origin, cache, &settings.limits, runtime)?;
     Ok((Hub::behind(upstream), shown))
 }
 

@@ -1,13 +1,16 @@
 //! Tests of what others bring meanwhile.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use snap_core::{base::id::BlobId, repo::Config, store::Writer};
 use snap_remote::service::open::Secrets;
 use tokio::runtime::Runtime;
 
 use super::{Behind, lock};
-use crate::upstream::{Origin, Upstream, cache::Cache};
+use crate::{
+    settings::Limits,
+    upstream::{Origin, Upstream, cache::Cache},
+};
 
 #[test]
 fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
@@ -20,8 +23,8 @@ fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
         secrets: Secrets::default(),
     };
     let cache = Cache::open(&folder.path().join("cache"), &origin.key(), 1 << 30).unwrap();
-    let patience = Duration::from_secs(60);
-    let upstream = Upstream::new(origin, cache, patience, runtime.handle().clone()).unwrap();
+    let limits = Limits { upstream_secs: 60, ..Limits::default() };
+    let upstream = Upstream::new(origin, cache, &limits, runtime.handle().clone()).unwrap();
     let upstream = Arc::new(upstream);
     upstream.create("a", &Config::default().to_text()).unwrap();
     let behind = Behind::open(&upstream, "a").unwrap();
