@@ -21,10 +21,12 @@
 //! | [`quota`] | how much repositories may hold |
 //! | [`routes`] | the protocol: `docs/protocol.md` |
 //! | [`page`] | the same for people with a browser: `docs/page.md` |
+//! | [`around`] | what is around each request |
 //! | [`socket`] | connections, not too many of them |
 //! | [`run`] | listening, and stopping in an orderly manner |
 
 pub mod access;
+pub mod around;
 pub mod body;
 pub mod cache;
 pub mod hub;

@@ -2,19 +2,18 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::{ServiceExt, extract::Request};
 use axum_server::{
     Handle,
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
 use hyper_util::rt::TokioTimer;
 use tokio::runtime::{Builder, Runtime};
-use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
+    around::Around,
     body::THREADS,
-    page::with_pages,
-    problem::{Code, Problem},
-    routes::{Server, observed, router},
+    routes::Server,
     socket::{Patient, Sockets},
 };
 
@@ -87,13 +86,6 @@ impl Listening {
     /// What the system says.
     pub async fn answer(self) -> io::Result<()> {
         let patience = Duration::from_secs(self.server.settings().limits.header_secs);
-        let panicked = |_| {
-            tracing::error!("a request panicked");
-            axum::response::IntoResponse::into_response(Problem::new(Code::Unavailable, ""))
-        };
-        let router = with_pages(router(self.server.clone()), self.server.clone());
-        let router = router.layer(CatchPanicLayer::custom(panicked));
-        let router = observed(router, &self.server);
         let limits = &self.server.settings().limits;
         let sockets = Sockets::new(self.server.settings(), Arc::clone(self.server.metrics()));
         let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
@@ -110,7 +102,9 @@ impl Listening {
             .max_header_list_size(HEAD_BYTES)
             .keep_alive_interval(patience)
             .keep_alive_timeout(patience);
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let around = Around::new(self.server.clone());
+        let service =
+            ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(around);
         let Some(tls) = self.server.settings().tls.clone() else {
             let acceptor = Patient::new(sockets, patience, limits.stall());
             return server.acceptor(acceptor).serve(service).await;

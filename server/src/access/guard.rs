@@ -7,8 +7,7 @@ use std::{
 };
 
 use axum::{
-    extract::{ConnectInfo, Request, State},
-    middleware::Next,
+    extract::{ConnectInfo, Request},
     response::{IntoResponse, Response},
 };
 use http::{Extensions, HeaderMap, Method};
@@ -35,10 +34,10 @@ const FORWARDED: &str = "x-forwarded-for";
 const PROTO: &str = "x-forwarded-proto";
 
 /// Lets a request pass if whoever asks may do that.
-pub async fn guard(
-    State(access): State<Arc<Access>>,
+pub async fn guard<A: Future<Output = Response>>(
+    access: &Arc<Access>,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> A,
 ) -> Response {
     access.follow().await;
     let address = access.address(request.headers(), request.extensions());
@@ -84,7 +83,7 @@ pub async fn guard(
             if let Some(upload) = &upload {
                 request = request.map(|body| upload.paced(body));
             }
-            next.run(request).await
+            next(request).await
         }
     }
 }

@@ -19,12 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{
-    body::HttpBody,
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
-};
+use axum::{body::HttpBody, extract::Request, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use tokio::runtime::Handle;
@@ -80,24 +75,23 @@ impl Observe {
 }
 
 /// Sees a request, and its answer to the last byte.
-pub async fn observe(
-    State(seen): State<Arc<Observe>>,
+pub async fn observe<A: Future<Output = Response>>(
+    seen: &Observe,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> A,
 ) -> Response {
     let id = id_of(request.headers());
-    let mut entry = Entry::new(&seen, &id, &request);
-    let metrics = Arc::clone(&seen.metrics);
+    let mut entry = Entry::new(seen, &id, &request);
     request.extensions_mut().insert(entry.asker.clone());
-    let (head, body) = request.into_parts();
-    request = Request::from_parts(
-        head,
-        counted(body, move |bytes| {
+    if !request.body().is_end_stream() {
+        let metrics = Arc::clone(&seen.metrics);
+        let count = move |bytes| {
             metrics.received.inc_by(bytes);
-        }),
-    );
+        };
+        request = request.map(|body| counted(body, count));
+    }
     let span = tracing::error_span!("request", id);
-    let mut response = next.run(request).instrument(span.clone()).await;
+    let mut response = next(request).instrument(span.clone()).await;
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

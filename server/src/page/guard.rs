@@ -5,18 +5,18 @@
 //! content can run. The same holds for whatever of the protocol a browser shows.
 
 use axum::{
-    extract::{Request, State},
-    middleware::Next,
+    extract::Request,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
 use super::{
-    Pages, login,
+    login,
     shell::{Around, Shell},
 };
 use crate::{
+    access::Access,
     problem::{Code, Problem},
     upstream::contact::Away,
 };
@@ -40,17 +40,20 @@ const USED: &str = "same-origin";
 
 /// Adds what is said about each page; a refusal becomes one for those who want
 /// pages.
-pub(super) async fn guard(State(pages): State<Pages>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard<A: Future<Output = Response>>(
+    access: &Access,
+    request: Request,
+    next: impl FnOnce(Request) -> A,
+) -> Response {
     let path = request.uri().path();
     let is_file = path.starts_with("/v1/") && path.contains("/files/");
     if !wants_page(path, request.headers()) {
-        return guarded(next.run(request).await, is_file);
+        return guarded(next(request).await, is_file);
     }
     let headers = request.headers().clone();
-    let access = pages.server().access();
     let is_secret = access.is_secret(&headers, request.extensions());
     let wanted = request.uri().path_and_query().map_or("/", |wanted| wanted.as_str()).to_owned();
-    let response = next.run(request).await;
+    let response = next(request).await;
     let Some(problem) = response.extensions().get::<Problem>().cloned() else {
         return guarded(response, is_file);
     };

@@ -21,7 +21,7 @@ mod diff;
 mod file;
 mod folder;
 mod growth;
-mod guard;
+pub(crate) mod guard;
 mod hex;
 mod highlight;
 mod history;
@@ -46,12 +46,11 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    middleware::from_fn_with_state,
     routing::{get, post},
 };
 
 use self::{ask::Ask, growth::Growth};
-use crate::routes::{Server, guarded};
+use crate::routes::Server;
 
 /// What all pages share.
 #[derive(Clone, Debug)]
@@ -75,13 +74,11 @@ impl Pages {
     }
 }
 
-/// Adds the pages to the protocol, [guarded] as it is, and shows refusals to
-/// people as pages.
-pub fn with_pages(protocol: Router, server: Server) -> Router {
-    let shared = Shared { server: server.clone(), growth: Growth::default() };
+/// The pages. They are to be [guarded](guard()).
+pub fn pages(server: Server) -> Router {
+    let shared = Shared { server, growth: Growth::default() };
     let pages = Pages { shared: Arc::new(shared) };
-    let around = from_fn_with_state(pages.clone(), guard::guard);
-    let pages = Router::new()
+    Router::new()
         .route("/", get(home::view))
         .route("/assets/{name}", get(assets::read))
         .route("/login", get(login::show).post(login::enter))
@@ -98,6 +95,5 @@ pub fn with_pages(protocol: Router, server: Server) -> Router {
         .route("/r/{repo}/search", get(async |ask: Ask| ask.show(search::view).await))
         .route("/r/{repo}/refs", get(async |ask: Ask| ask.show(refs::view).await))
         .route("/r/{repo}/stats", get(async |ask: Ask| ask.show(stats::view).await))
-        .with_state(pages);
-    guarded(protocol.merge(pages), &server).layer(around)
+        .with_state(pages)
 }

@@ -4,7 +4,6 @@ use axum::{
     Extension, Json,
     body::Body,
     extract::{Request, State},
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
@@ -127,16 +126,19 @@ pub(super) async fn create(
 
 /// Tells with each answer when it may not be as it is upstream, and how long ago
 /// that was last known.
-pub(super) async fn tell_away(
-    State(server): State<Server>,
+pub async fn tell_away<A: Future<Output = Response>>(
+    server: &Server,
     request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> A,
 ) -> Response {
+    if server.hub().upstream().is_none() {
+        return next(request).await;
+    }
     let repository = match need(request.method(), request.uri().path(), request.headers()) {
         Need::In(_, name) => Some(name.into_owned()),
         _ => None,
     };
-    let mut response = next.run(request).await;
+    let mut response = next(request).await;
     if let Some(away) = server.hub().away(repository.as_deref()) {
         let Away { age_secs } = away;
         // Somebody with a browser is told so in a page.

@@ -7,7 +7,7 @@ mod disposition;
 mod files;
 mod history;
 mod ids;
-mod info;
+pub mod info;
 mod objects;
 mod packs;
 mod path;
@@ -22,7 +22,6 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Body,
-    middleware,
     routing::{get, head, post, put},
 };
 
@@ -30,10 +29,10 @@ use http::{HeaderMap, header};
 
 use self::files::Files;
 use crate::{
-    access::{Access, guard::guard},
+    access::Access,
     body::{Accept, Pieces, blocking, linger, receive},
     hub::Hub,
-    observe::{Observe, metrics::Metrics, observe},
+    observe::{Observe, metrics::Metrics},
     problem::{Code, Problem},
     quota::{Quotas, Room},
     repository::Repository,
@@ -55,7 +54,7 @@ struct Shared {
     files: Files,
     settings: Settings,
     access: Arc<Access>,
-    observe: Arc<Observe>,
+    observe: Observe,
     quotas: Arc<Quotas>,
     ready: status::Ready,
 }
@@ -66,7 +65,7 @@ impl Server {
         let hub = hub.keeping_open(settings.limits.open_repositories);
         let files = Files::new(settings.limits.cache_bytes);
         let access = Arc::new(Access::new(hub.home(), &settings));
-        let observe = Arc::new(Observe::new(Arc::clone(&access), &settings.log));
+        let observe = Observe::new(Arc::clone(&access), &settings.log);
         let quotas = Arc::new(Quotas::new(settings.quota.clone()));
         let ready = status::Ready::default();
         Self { shared: Arc::new(Shared { hub, files, settings, access, observe, quotas, ready }) }
@@ -85,6 +84,11 @@ impl Server {
     /// Who may do what there.
     pub fn access(&self) -> &Arc<Access> {
         &self.shared.access
+    }
+
+    /// What sees each request.
+    pub fn observe(&self) -> &Observe {
+        &self.shared.observe
     }
 
     /// What is counted.
@@ -185,19 +189,7 @@ fn said_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Lets only those pass who may: around all there is, pages included.
-pub fn guarded(router: Router, server: &Server) -> Router {
-    router
-        .layer(middleware::from_fn_with_state(server.clone(), info::tell_away))
-        .layer(middleware::from_fn_with_state(Arc::clone(server.access()), guard))
-}
-
-/// Sees who does what: around that.
-pub fn observed(router: Router, server: &Server) -> Router {
-    router.layer(middleware::from_fn_with_state(Arc::clone(&server.shared.observe), observe))
-}
-
-/// The protocol. It is to be [`guarded`].
+/// The protocol. It is to be guarded: [`around`](crate::around).
 pub fn router(server: Server) -> Router {
     let repository = Router::new()
         .route("/", put(info::create))
