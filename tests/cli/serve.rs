@@ -3,8 +3,9 @@
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::TcpStream,
-    process::{Child, Command, Stdio},
-    time::Duration,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -36,6 +37,13 @@ impl Serving {
         Self::of(command, args)
     }
 
+    /// The same in a folder below the root, with its log in the file `log`.
+    pub(crate) fn logging(env: &TestEnv, dir: &str, args: &[&str]) -> Self {
+        let mut command = env.command(dir);
+        command.stderr(fs_err::File::create(env.path("log")).unwrap().into_parts().0);
+        Self::of(command, args)
+    }
+
     /// The same, told by a command that has all but what to do.
     fn of(mut command: Command, args: &[&str]) -> Self {
         command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).args(args);
@@ -54,7 +62,30 @@ impl Serving {
         line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
     }
 
-    fn signal(&self, signal: &str) {
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.split_once("://").unwrap().1
+    }
+
+    /// Has it stop, and waits for that; what it logs is then there.
+    pub(crate) fn stop(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+
+    /// Waits until it has ended; `None` if that takes too long.
+    pub(crate) fn ends_within(&mut self, most: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait().unwrap() {
+                None if start.elapsed() > most => return None,
+                None => thread::sleep(Duration::from_millis(20)),
+                ended => return ended,
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
@@ -67,7 +98,7 @@ impl Drop for Serving {
     }
 }
 
-fn commit(env: &TestEnv, dir: &str, text: &str) {
+pub(crate) fn commit(env: &TestEnv, dir: &str, text: &str) {
     env.write(&format!("{dir}/notes.txt"), text);
     env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
 }
@@ -96,6 +127,18 @@ fn a_store_is_cloned_changed_and_pushed_through_a_server() {
     assert_eq!(read.stdout, "second\n");
     for dir in ["here", "there"] {
         env.snap_in(dir, ["verify", "--data"]).succeeds();
+    }
+}
+
+#[test]
+fn without_arguments_it_serves_the_store_one_stands_in() {
+    let env = TestEnv::new();
+    env.write("here/sub/notes.txt", "deep\n");
+    commit(&env, "here", "first\n");
+    for (dir, copy) in [("here", "one"), ("here/sub", "two")] {
+        let serving = Serving::logging(&env, dir, &[]);
+        env.snap(["clone", "-q", &serving.url, copy]).succeeds();
+        assert_eq!(env.read(&format!("{copy}/sub/notes.txt")), "deep\n");
     }
 }
 
@@ -162,7 +205,14 @@ fn it_stops_when_it_is_asked_to() {
 fn what_it_cannot_serve_is_told() {
     let env = TestEnv::new();
     let serve = |args: &[&str]| env.snap(["serve"].iter().chain(args));
-    says(&serve(&["nowhere"]), 1, &["there is no store at nowhere"]);
+    let nothing = [
+        "there is no store and no folder of stores at no/where",
+        "hint: `mkdir -p no/where` makes",
+    ];
+    says(&serve(&["no/where"]), 1, &nothing);
+    says(&serve(&["token", "add", "ada", "--of", "no/where"]), 1, &nothing);
+    env.write("file", "");
+    says(&serve(&["file"]), 1, &["there is no store at file"]);
     says(&serve(&[]), 1, &["there is no store here or above"]);
     fs_err::create_dir(env.path("stores")).unwrap();
     let open =
@@ -258,7 +308,7 @@ fn it_takes_no_more_connections_than_it_may_open_files() {
     let log = fs_err::File::create(env.path("log")).unwrap();
     limited.stderr(log.into_parts().0);
     let serving = Serving::of(limited, &["here"]);
-    let address = serving.url.trim_start_matches("http://").to_owned();
+    let address = serving.address().to_owned();
     let mut all: Vec<TcpStream> = (0..110)
         .map(|_| {
             let mut stream = TcpStream::connect(&address).unwrap();
@@ -302,7 +352,7 @@ fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
     let serving = Serving::start(&env, "here");
     env.snap(["clone", "-q", &serving.url, "before"]).succeeds();
     let before = serving.resident_bytes();
-    let address = serving.url.trim_start_matches("http://");
+    let address = serving.address();
     let idle: Vec<TcpStream> = (0..many).map(|_| TcpStream::connect(address).unwrap()).collect();
     env.snap(["clone", "-q", &serving.url, "meanwhile"]).succeeds();
     let used = serving.resident_bytes().saturating_sub(before);

@@ -1,17 +1,18 @@
 //! `snap serve` before a bucket and before other servers.
 
+use std::{
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
 use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
 
 use crate::{
     env::TestEnv,
-    remote::{env_of, says},
-    serve::Serving,
+    remote::{env, env_of, says},
+    serve::{Serving, commit},
 };
-
-fn commit(env: &TestEnv, dir: &str, text: &str) {
-    env.write(&format!("{dir}/notes.txt"), text);
-    env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
-}
 
 fn notes(env: &TestEnv, dir: &str) -> String {
     env.snap_in(dir, ["cat", "main:notes.txt"]).succeeds().stdout
@@ -73,6 +74,33 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     for dir in ["ada", "bob", "copy", "again", "direct"] {
         env.snap_in(dir, ["verify", "--data"]).succeeds();
     }
+}
+
+#[test]
+fn an_upstream_that_says_nothing_keeps_no_server_from_stopping() {
+    let mut env = env();
+    fs_err::create_dir(env.path("stores")).unwrap();
+    let folder = Serving::start(&env, "stores");
+    let proxy = Proxy::start(&folder.url);
+    proxy.add(Rule::new(Fault::Stall).path("/packs/"));
+    env.set("SNAP_SERVE_LIMITS_STOP_SECS", "1");
+    let mut relay = Serving::with(&env, &["--upstream", &proxy.endpoint()]);
+    let url = format!("{}/team/project", relay.url);
+    let mut push = env.command("work");
+    let push = push.args(["push", "-q", &url, "main"]).stderr(Stdio::null());
+    let mut push = push.spawn().unwrap();
+    let start = Instant::now();
+    while !proxy.requests().iter().any(|seen| seen.method == "PUT" && seen.path.contains("/packs/"))
+    {
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", proxy.requests());
+        thread::sleep(Duration::from_millis(10));
+    }
+    relay.signal("-TERM");
+    // Less than the silence that is borne of an upstream.
+    let ended = relay.ends_within(Duration::from_secs(20));
+    push.kill().unwrap();
+    push.wait().unwrap();
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(0), "{ended:?}");
 }
 
 #[test]

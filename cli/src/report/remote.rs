@@ -102,6 +102,9 @@ fn of_service(error: &ServiceError) -> Option<String> {
         What::Expired => "get a new token, and run it again",
         What::Clock => "set the clock of this machine (`timedatectl`), and run it again",
         What::NoBucket => "make the bucket first; snap does not, and a typing error looks the same",
+        What::Unreachable if error.message.contains("CaUsedAsEndEntity") => {
+            "that certificate is an authority's, and no server's: docs/server.md tells how one is made"
+        }
         What::Unreachable if error.message.contains("certificate") => {
             "this machine does not trust that certificate, or it is for another name; SSL_CERT_FILE \
              names a file of authorities to trust"
@@ -184,6 +187,8 @@ mod tests {
         };
         let untrusted = hint("invalid peer certificate: UnknownIssuer").unwrap();
         assert!(untrusted.contains("SSL_CERT_FILE"), "{untrusted}");
+        let authority = hint("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))");
+        assert!(authority.unwrap().contains("no server's"));
         assert!(!hint("connection refused").unwrap().contains("SSL_CERT_FILE"));
     }
 }

@@ -15,9 +15,15 @@ pub(crate) enum ServeError {
     /// What is to be served was said twice.
     #[error("a folder and an upstream cannot be served at once: {place} and {upstream}")]
     Twice { place: String, upstream: String },
+    /// There is nothing where something was to be served.
+    #[error("there is no store and no folder of stores at {place}")]
+    Nothing { place: String },
     /// There is no folder for what is kept of an upstream.
     #[error("there is no folder for what is kept of the upstream")]
     NoCacheFolder,
+    /// An upstream has no place for tokens, and no other was named.
+    #[error("nothing says where the tokens of a server before {upstream} are")]
+    NoTokenFile { upstream: String },
     /// Tokens cannot be read, made or revoked.
     #[error(transparent)]
     Tokens(#[from] TokensError),
@@ -29,7 +35,7 @@ pub(crate) enum ServeError {
     Expires { text: String },
     /// It would be open to the network, and nobody has to say who they are.
     #[error("a server at {address} would be open to everybody who can reach it")]
-    OpenToAll { address: SocketAddr },
+    OpenToAll { address: SocketAddr, is_behind: bool },
     /// It cannot listen.
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
@@ -41,9 +47,10 @@ impl ServeError {
         match self {
             Self::Settings(_)
             | Self::Twice { .. }
+            | Self::NoTokenFile { .. }
             | Self::Expires { .. }
             | Self::OpenToAll { .. } => ErrorKind::Invalid,
-            Self::NoCacheFolder => ErrorKind::NotFound,
+            Self::Nothing { .. } | Self::NoCacheFolder => ErrorKind::NotFound,
             Self::Tokens(error) => error.kind(),
             Self::Tls(error) => error.kind(),
             Self::Listen { source, .. } => ErrorKind::of_io(source),
@@ -54,6 +61,10 @@ impl ServeError {
 /// Advice for one link of the chain of causes.
 pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     let hint = match error.downcast_ref()? {
+        ServeError::OpenToAll { is_behind: true, .. } | ServeError::NoTokenFile { .. } => {
+            "`tokens = \"FILE\"` in the settings, or SNAP_SERVE_TOKENS, says where they are; `snap serve \
+             token add NAME --config SETTINGS` makes one there"
+        }
         ServeError::OpenToAll { .. } => {
             "`snap serve token add NAME` makes a token; then nobody without one is let in"
         }
@@ -78,6 +89,11 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
         ServeError::Tokens(TokensError::Repository { .. }) => {
             "a repository is called such as `team/project`; --repo takes one at a time"
+        }
+        ServeError::Nothing { place } => {
+            return Some(format!(
+                "`mkdir -p {place}` makes a folder of stores; each push to a new name makes one there"
+            ));
         }
         ServeError::Twice { .. } => "leave one of them out, or the `upstream` in the settings",
         ServeError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",

@@ -271,11 +271,12 @@ impl Tokens {
         let mut file = disk.create(&temporary)?;
         let mode = file.file().set_permissions(Permissions::from_mode(MODE));
         mode.map_err(PathError::when("change the mode of", &temporary))?;
-        // Whoever runs the server must be able to read it, whoever runs this.
+        // Whoever runs the server must be able to read it, whoever runs this. Its
+        // group reads nothing of it.
         let before = fs_err::metadata(path).or_else(|_| fs_err::metadata(folder));
         let before = before.map_err(PathError::when("read", path))?;
         let now = file.file().metadata().map_err(PathError::when("read", &temporary))?;
-        if (before.uid(), before.gid()) != (now.uid(), now.gid()) {
+        if before.uid() != now.uid() {
             fchown(file.file(), Some(before.uid()), Some(before.gid()))
                 .map_err(PathError::when("change the owner of", &temporary))?;
         }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use axum::{body::HttpBody, extract::Request, response::Response};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use percent_encoding::percent_decode_str;
 use tokio::runtime::Handle;
 use tracing::Instrument;
@@ -151,6 +151,7 @@ struct Entry {
     id: String,
     address: IpAddr,
     method: Method,
+    version: Version,
     path: String,
     route: String,
     repository: Option<String>,
@@ -189,6 +190,7 @@ impl Entry {
             id: id.to_owned(),
             address: seen.access.address(headers, request.extensions()),
             method: method.clone(),
+            version: request.version(),
             path: path[..path.floor_char_boundary(PATH_BYTES)].to_owned(),
             route,
             repository,
@@ -251,6 +253,7 @@ impl Entry {
         tracing::info!(
             method = self.method.as_str(),
             path = self.path,
+            version = ?self.version,
             status = self.status.as_u16(),
             bytes = self.bytes,
             ms = took.as_secs_f64() * 1000.0,

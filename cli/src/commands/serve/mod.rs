@@ -4,6 +4,7 @@ mod log;
 mod token;
 
 use std::{
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -17,13 +18,14 @@ use snap_server::{
     observe::audit::Audit,
     routes::Server,
     run::{Listening, Stop, runtime},
-    settings::Settings,
+    settings::{Format, Settings},
     tls::Tls,
     upstream::{Upstream, cache::Cache},
 };
 
 use crate::{
     context::Context,
+    remote::LAST_MOMENT,
     report::{CliError, Done, ServeError},
     ui::text,
 };
@@ -34,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const EXAMPLES: &str = "\
 Examples:
   snap serve                                 the store you stand in, on this machine
-  snap serve /srv/snap                       a store, or a folder of stores
+  mkdir -p /srv/snap; snap serve /srv/snap   a folder of stores; pushes make them
   snap serve s3://bucket/prefix              a store in a bucket, or all that are below
   snap serve --upstream http://host:7627     a relay: what was read once is kept here
   snap serve --listen 127.0.0.1:8080
@@ -61,7 +63,7 @@ pub(crate) struct ServeArgs {
 
     /// Store, folder of stores, or a location such as s3://bucket/prefix; the
     /// store you stand in if not given
-    #[arg(value_name = "FOLDER")]
+    #[arg(value_name = "STORE")]
     place: Option<PathBuf>,
 
     /// Location or remote to stand before, in place of a folder
@@ -125,7 +127,8 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     let has_tokens = access::check(hub.home(), &settings).map_err(ServeError::from)?;
     let is_open = !has_tokens && !settings.without_tokens_anyone_may_read_and_write;
     if is_open && !settings.listen.ip().is_loopback() {
-        return Err(ServeError::OpenToAll { address: settings.listen }.into());
+        let is_behind = hub.upstream().is_some();
+        return Err(ServeError::OpenToAll { address: settings.listen, is_behind }.into());
     }
     let scheme = match &settings.tls {
         Some(tls) => tls.read().map(|_| "https").map_err(ServeError::from)?,
@@ -136,7 +139,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     }
     let _lines = log::log(&settings.log);
     allow_files();
-    let listen = settings.listen;
+    let (listen, format) = (settings.listen, settings.log.format);
     let failed = |source| ServeError::Listen { address: listen, source };
     let listening = Listening::new(Server::new(hub, settings)).map_err(failed)?;
     let address = listening.address().map_err(failed)?;
@@ -146,21 +149,33 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
         out.json(&serde_json::json!({ "version": 1, "type": "serving", "url": url }))?;
         out.finish()?;
     }
-    cx.ui().status(format_args!("Serving {shown} at {scheme}://{address}"));
-    let stop = listening.stop();
-    runtime()
-        .map_err(|source| CliError::Runtime { source })?
-        .block_on(async {
-            let answer = listening.answer();
-            tokio::pin!(answer);
-            tokio::select! {
-                done = &mut answer => return done,
-                () = asked_to_stop(cx, &stop) => {}
-            }
-            answer.await
-        })
-        .map_err(failed)?;
+    match format {
+        Format::Text => cx.ui().status(format_args!("Serving {shown} at {scheme}://{address}")),
+        Format::Json => {
+            tracing::info!(place = shown, url = %format_args!("{scheme}://{address}"), "serving")
+        }
+    }
+    serve(listening, cx)?.map_err(failed)?;
     Ok(Done::Well)
+}
+
+/// Answers until it is asked to stop, and what is under way has ended or had the
+/// time for that.
+fn serve(listening: Listening, cx: &Context) -> Result<io::Result<()>, CliError> {
+    let runtime = runtime().map_err(|source| CliError::Runtime { source })?;
+    let stop = listening.stop();
+    let done = runtime.block_on(async {
+        let answer = listening.answer();
+        tokio::pin!(answer);
+        tokio::select! {
+            done = &mut answer => return done,
+            () = asked_to_stop(cx, &stop) => {}
+        }
+        answer.await
+    });
+    // Threads may wait for what never comes, such as an answer of the upstream.
+    runtime.shutdown_timeout(LAST_MOMENT);
+    Ok(done)
 }
 
 /// Takes as many open files as the system allows: each connection is one.
@@ -173,18 +188,37 @@ fn allow_files() {
 /// What is served, and what it is called.
 fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, String), CliError> {
     let upstream = args.upstream.as_deref().or(settings.upstream.as_deref());
-    let url = args.place.as_deref().and_then(Path::to_str).filter(|text| text.contains("://"));
-    let shown = |place: &Path| text::line(place.as_os_str().as_encoded_bytes()).to_string();
+    let url = args.place.as_deref().and_then(url);
     match (upstream, &args.place) {
         (Some(upstream), Some(place)) => {
             Err(ServeError::Twice { place: shown(place), upstream: upstream.to_owned() }.into())
         }
         (Some(named), None) => behind(named, settings, cx),
         (None, Some(_)) if let Some(url) = url => behind(url, settings, cx),
-        (None, place) => {
-            let place = place.clone().map_or_else(|| cx.store_dir(), Ok)?;
+        (None, Some(place)) => Ok((Hub::open(there(place)?)?, shown(place))),
+        (None, None) => {
+            let place = cx.store_dir()?;
             Ok((Hub::open(&place)?, shown(&place)))
         }
+    }
+}
+
+/// What was named as a location, not as a folder.
+fn url(place: &Path) -> Option<&str> {
+    place.to_str().filter(|text| text.contains("://"))
+}
+
+fn shown(place: &Path) -> String {
+    text::line(place.as_os_str().as_encoded_bytes()).to_string()
+}
+
+/// The place of a store or a folder of stores, if anything is there.
+fn there(place: &Path) -> Result<&Path, ServeError> {
+    match fs_err::symlink_metadata(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(ServeError::Nothing { place: shown(place) })
+        }
+        _ => Ok(place),
     }
 }
 

@@ -28,6 +28,7 @@ Examples:
   snap serve token add ada                           may read everything
   snap serve token add ci --scope append --repo team/project
   snap serve token add root --scope admin --of /srv/snap
+  snap serve token add ada --config /etc/snap/serve.toml
   snap serve token list
   snap serve token revoke ci
 
@@ -37,7 +38,9 @@ SNAP_REMOTE_SECRET or from `remote.NAME.credentials_file`: docs/remotes.md.";
 /// Make, list and revoke tokens
 ///
 /// A server with tokens lets nobody in who has none, and may listen on any
-/// address. What is changed holds at once, also on a server that runs.
+/// address. What is changed holds within a second, also on a server that runs.
+/// They are in what is served; of a server before a bucket or another server,
+/// where `tokens` in its settings says: --config.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TokenArgs {
@@ -95,7 +98,7 @@ struct AddArgs {
 struct OfArgs {
     /// What is served: a store, or a folder of stores; the store you stand in
     /// if not given
-    #[arg(long = "of", value_name = "FOLDER")]
+    #[arg(long = "of", value_name = "STORE")]
     place: Option<PathBuf>,
 
     /// File of settings of the server, which may say where its tokens are
@@ -162,9 +165,12 @@ impl OfArgs {
         if let Some(file) = settings.tokens {
             return Ok(file);
         }
-        let place = match &self.place {
-            Some(place) => place.clone(),
-            None => cx.store_dir()?,
+        let upstream = settings.upstream.clone();
+        let url = self.place.as_deref().and_then(super::url).map(str::to_owned);
+        let place = match (upstream.or(url), &self.place) {
+            (Some(upstream), _) => return Err(ServeError::NoTokenFile { upstream }.into()),
+            (None, Some(place)) => super::there(place)?.to_owned(),
+            (None, None) => cx.store_dir()?,
         };
         let home = hub::home(&place)?;
         Ok(file_of(Some(&home), &settings).unwrap_or(home))
