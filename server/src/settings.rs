@@ -356,6 +356,39 @@ mod tests {
         assert_eq!(some.limits, Limits { stop_secs: 3, ..Limits::default() });
     }
 
+    /// What a page shows of a file of settings: what it says so of just before, or
+    /// what says so itself.
+    fn shown(page: &str) -> Vec<String> {
+        let (mut found, mut before, mut block) = (Vec::new(), "", String::new());
+        for line in page.lines().chain(["end"]) {
+            match line.strip_prefix("    ") {
+                Some(text) => block.extend([text, "\n"]),
+                None if line.is_empty() => block.push('\n'),
+                None => {
+                    let is_one = before.contains("serve.toml") || block.contains("# serve.toml");
+                    if is_one && !block.trim().is_empty() {
+                        found.push(block.clone());
+                    }
+                    (before, block) = (line, String::new());
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn what_the_manuals_show_is_read() {
+        let deploy = shown(include_str!("../../docs/deploy.md"));
+        let server = shown(include_str!("../../docs/server.md"));
+        assert_eq!((deploy.len(), server.len()), (3, 1), "{deploy:?} {server:?}");
+        for text in deploy.iter().chain(&server) {
+            assert_ne!(read(text).unwrap(), Settings::default(), "{text}");
+        }
+        let bucket = deploy.iter().find(|text| text.contains("upstream")).unwrap();
+        let bucket = read(&format!("{bucket}{}", deploy[0])).unwrap();
+        assert!(bucket.cache.is_some() && bucket.tokens.is_some() && bucket.tls.is_some());
+    }
+
     #[test]
     fn what_is_not_known_is_named() {
         for (text, named) in [

@@ -37,6 +37,7 @@ mod restore;
 mod schema;
 mod serve;
 mod serve_log;
+mod serve_proxy;
 mod serve_records;
 mod serve_tls;
 mod serve_tokens;

@@ -1,6 +1,11 @@
-//! Other programs that a test needs: shells, `man`.
+//! Other programs that a test needs: shells, `man`, nginx.
 
-use std::{ffi::OsStr, io::Write, path::PathBuf, process::Stdio};
+use std::{
+    ffi::OsStr,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use crate::env::TestEnv;
 
@@ -11,7 +16,9 @@ pub(crate) struct Tool(PathBuf);
 /// word; in CI, which installs all of them, that is a failure.
 pub(crate) fn find(name: &str) -> Option<Tool> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
+    // sbin is not in everybody's path.
+    let places = std::env::split_paths(&paths).chain(["/usr/sbin".into()]);
+    let found = places.map(|dir| dir.join(name)).find(|path| path.is_file());
     if found.is_none() {
         assert!(std::env::var_os("CI").is_none(), "{name} is missing; .ci/run installs it");
         // Past the harness, which would keep it to itself.
@@ -22,6 +29,11 @@ pub(crate) fn find(name: &str) -> Option<Tool> {
 }
 
 impl Tool {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Runs it, with `snap` in the PATH and for a minute at most; what it
     /// prints on stdout and stderr.
     #[track_caller]
