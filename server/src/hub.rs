@@ -37,6 +37,8 @@ pub struct Hub {
     open: Mutex<Open>,
     /// Each repository is opened once, whatever becomes of others.
     opening: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    /// One is made at a time, so that none comes to lie in another.
+    making: Mutex<()>,
 }
 
 /// Those that are open, each with when it was last asked for.
@@ -124,7 +126,8 @@ impl Hub {
 
     fn of(place: Place) -> Self {
         let open = Open { all: HashMap::new(), most: OPEN_REPOSITORIES, asked: 0 };
-        Self { place, open: Mutex::new(open), opening: Mutex::default() }
+        let (opening, making) = (Mutex::default(), Mutex::default());
+        Self { place, open: Mutex::new(open), opening, making }
     }
 
     /// Serves what lies upstream.
@@ -254,10 +257,13 @@ impl Hub {
         Ok(Repository::open(name, &dir)?)
     }
 
-    /// Makes a repository with the settings that a client sent. May block.
+    /// Makes a repository with the settings that a client sent: in no other one,
+    /// and around none. May block. **Not** checked: what other processes make in
+    /// the same folder at the same time.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when there is one.
+    /// [`Code::Conflict`] when there is one, [`Code::Rejected`] when others lie
+    /// below.
     pub fn create(&self, name: &str, config: &str) -> Result<(), Problem> {
         let none = || Problem::new(Code::NoRepository, no_repository(name));
         if let Place::Upstream(upstream) = &self.place {
@@ -266,10 +272,22 @@ impl Hub {
                 false => Err(none()),
             };
         }
+        let _one_at_a_time = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = self.dir(name).ok_or_else(none)?;
-        match store_in(&dir) {
-            None => Repository::create(&dir, config),
-            Some(_) => Err(Problem::new(Code::Conflict, format!("there is already `{name}`"))),
+        if store_in(&dir).is_some() {
+            return Err(Problem::new(Code::Conflict, format!("there is already `{name}`")));
+        }
+        // Folders of a store are called so, too: `logs`, `index`, `tmp`.
+        let mut below = Vec::new();
+        find(&dir, &format!("{name}/"), LEVELS, &mut below);
+        match below.is_empty() {
+            true => Repository::create(&dir, config),
+            // Which ones is not for everybody to know. Nobody was faster: a client
+            // must not go on as if it were there.
+            false => {
+                let why = format!("there are repositories below `{name}`");
+                Err(Problem::new(Code::Rejected, why))
+            }
         }
     }
 
@@ -381,6 +399,41 @@ mod tests {
             assert_eq!(problem.code, Code::NoRepository, "{inside}");
         }
         assert_eq!(hub.names(), ["team/a", "team/b"]);
+    }
+
+    #[test]
+    fn no_repository_is_made_around_others() {
+        let config = snap_core::repo::Config::default().to_text();
+        for inside in ["logs", "index", "cache", "tmp", "refs", "tmp/a", "objects/b/c", "other"] {
+            let folder = tempfile::tempdir().unwrap();
+            let hub = Hub::open(folder.path()).unwrap();
+            let name = format!("team/{inside}");
+            hub.create(&name, &config).unwrap();
+            let problem = hub.create("team", &config).unwrap_err();
+            assert_eq!(problem.code, Code::Rejected, "{inside}");
+            assert_eq!(problem.detail, "there are repositories below `team`");
+            assert_eq!(hub.names(), [name.as_str()]);
+            assert_eq!(hub.get(&name).unwrap().name(), name);
+            // What lies beside them is in nobody's way.
+            hub.create("tea", &config).unwrap();
+        }
+    }
+
+    #[test]
+    fn of_two_that_would_lie_in_each_other_one_is_made() {
+        let config = snap_core::repo::Config::default().to_text();
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let hub = Hub::open(folder.path()).unwrap();
+            let made = std::thread::scope(|scope| {
+                let make = |name| hub.create(name, &config).is_ok();
+                let outer = scope.spawn(move || make("team"));
+                let inner = scope.spawn(move || make("team/logs"));
+                [outer.join().unwrap(), inner.join().unwrap()]
+            });
+            assert_ne!(made[0], made[1], "{made:?}");
+            assert_eq!(hub.names(), [if made[0] { "team" } else { "team/logs" }]);
+        }
     }
 
     #[test]

@@ -138,6 +138,39 @@ async fn a_repository_that_a_token_may_not_read_is_not_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_administers_a_repository_makes_it_and_nobody_else_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = |(name, scope, of): (&str, Right, &str)| {
+        let (name, repositories) = (name.to_owned(), Some(vec![of.to_owned()]));
+        let wanted = Wanted { name, scope, repositories, made: 0, expires: None };
+        tokens::add(&folder.path().join(FILE), wanted).unwrap().reveal().to_owned()
+    };
+    let [write, elsewhere, admin, above] = [
+        ("ada", Right::Write, "team/new"),
+        ("bob", Right::Admin, "team/other"),
+        ("eve", Right::Admin, "team/new"),
+        ("joe", Right::Admin, "team"),
+    ]
+    .map(made);
+    let serving = Serving::over(folder.path());
+    let config = snap_core::repo::Config::default().to_text();
+    let put = |name: &str, secret: &str| {
+        let put = serving.client.put(format!("{}/v1/repos/{name}", serving.origin()));
+        put.bearer_auth(secret).body(config.clone())
+    };
+    refused(put("team%2Fnew", &write), 403, "forbidden").await;
+    refused(put("team%2Fnew", &elsewhere), 404, "no-repository").await;
+    assert!(!folder.path().join("team").exists());
+    assert_eq!(status(put("team%2Fnew", &admin)).await, 201);
+    refused(put("team%2Fnew", &admin), 412, "conflict").await;
+    // Not around it, either.
+    refused(put("team", &above), 422, "rejected").await;
+    let all = serving.client.get(format!("{}/v1/repos", serving.origin())).bearer_auth(&write);
+    let listed = json(all, StatusCode::OK).await;
+    assert_eq!(listed["repositories"], serde_json::json!([{"name": "team/new"}]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tokens_come_and_go_while_it_runs() {
     let place = Place::new();
     let serving = Serving::of(&place);
