@@ -109,8 +109,9 @@ impl Listening {
             let acceptor = Patient::new(sockets, patience, limits.stall());
             return server.acceptor(acceptor).serve(service).await;
         };
-        let config = RustlsConfig::from_config(tls.read().map_err(io::Error::other)?);
-        let follow = tokio::spawn(tls.follow(config.clone()));
+        let (config, follower) = tls.followed().map_err(io::Error::other)?;
+        let config = RustlsConfig::from_config(config);
+        let follow = tokio::spawn(follower.follow(config.clone()));
         let tls = RustlsAcceptor::new(config).handshake_timeout(patience).acceptor(sockets);
         let acceptor = Patient::new(tls, patience, limits.stall());
         let done = server.acceptor(acceptor).serve(service).await;

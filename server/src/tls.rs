@@ -94,23 +94,15 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    /// Has `config` follow the files. Ends never.
-    pub(crate) async fn follow(self, config: RustlsConfig) {
-        let mut seen = Seen { known: self.stamps(), told: None };
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            let tls = self.clone();
-            let looked = tokio::task::spawn_blocking(move || {
-                let new = seen.look(tls.stamps(), || tls.read());
-                (seen, new)
-            });
-            let Ok((after, new)) = looked.await else { return };
-            seen = after;
-            if let Some(new) = new {
-                config.reload_from_config(new);
-                tracing::info!("the certificate was read again");
-            }
-        }
+    /// The same, and whoever sees when the files change from then on.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub(crate) fn followed(self) -> Result<(Arc<ServerConfig>, Follower), TlsError> {
+        // Before they are read: what changes while they are is seen the next time.
+        let known = self.stamps();
+        let config = self.read()?;
+        Ok((config, Follower { tls: self, seen: Seen { known, told: None } }))
     }
 
     /// What changes when one of the files does.
@@ -119,6 +111,36 @@ impl Tls {
             let meta = fs_err::metadata(path).ok()?;
             Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
         })
+    }
+}
+
+/// Looks whether the files have changed.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    tls: Tls,
+    seen: Seen,
+}
+
+impl Follower {
+    /// Has `config` follow the files. Ends never.
+    pub(crate) async fn follow(mut self, config: RustlsConfig) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let looked = tokio::task::spawn_blocking(move || {
+                let new = self.look();
+                (self, new)
+            });
+            let Ok((after, new)) = looked.await else { return };
+            self = after;
+            if let Some(new) = new {
+                config.reload_from_config(new);
+                tracing::info!("the certificate was read again");
+            }
+        }
+    }
+
+    fn look(&mut self) -> Option<Arc<ServerConfig>> {
+        self.seen.look(self.tls.stamps(), || self.tls.read())
     }
 }
 
@@ -187,5 +209,30 @@ mod tests {
         assert_eq!(seen.look(other, invalid), None);
         assert_eq!(seen.look(other, || Ok(())), None);
         assert_eq!(seen.look(one, || Ok(())), Some(()));
+    }
+
+    #[test]
+    fn what_changes_before_anybody_follows_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+        let tls = Tls { cert, key };
+        let renew = || {
+            let names = ["localhost".to_owned()];
+            let made = rcgen::generate_simple_self_signed(names).unwrap();
+            // Beside it and renamed, as who renews does.
+            for (path, text) in
+                [(&tls.cert, made.cert.pem()), (&tls.key, made.signing_key.serialize_pem())]
+            {
+                fs_err::write(folder.path().join("new"), text).unwrap();
+                fs_err::rename(folder.path().join("new"), path).unwrap();
+            }
+        };
+        renew();
+        let (_, mut follower) = tls.clone().followed().unwrap();
+        assert!(follower.look().is_none(), "nothing has changed");
+        let (_, mut follower) = tls.clone().followed().unwrap();
+        renew();
+        assert!(follower.look().is_some());
+        assert!(follower.look().is_none());
     }
 }
