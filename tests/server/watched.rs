@@ -1,7 +1,9 @@
 //! What can be seen of a server from outside: ids, metrics, the log of writes.
 
-use reqwest::StatusCode;
+use futures::{StreamExt, stream};
+use reqwest::{Body, RequestBuilder, StatusCode};
 use serde_json::Value;
+use snap_core::base::id::PackId;
 use snap_server::{
     access::who::Right,
     settings::{Limits, Log, Quota, Settings},
@@ -157,6 +159,90 @@ fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
+}
+
+/// Two who send packs from the same address, to a server with these limits.
+struct Two {
+    here: Place,
+    there: Place,
+    serving: Serving,
+    pack: PackId,
+    ada: String,
+    bob: String,
+}
+
+impl Two {
+    fn new(limits: impl FnOnce(usize) -> Limits) -> Self {
+        let (here, there) = (Place::new(), Place::new());
+        here.change("a", "content");
+        let pack = here.repo.store().packs()[0];
+        let [ada, bob] = ["ada", "bob"].map(|name| token(&there, name, Right::Append, None));
+        let limits = limits(here.pack_bytes(&pack).len());
+        let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+        Self { here, there, serving, pack, ada, bob }
+    }
+
+    fn send(&self, secret: &str, body: impl Into<Body>) -> RequestBuilder {
+        self.serving.put(&format!("packs/{}", self.pack), body).bearer_auth(secret)
+    }
+
+    /// Questions, though they are put with a body.
+    async fn ask(&self, secret: &str) {
+        let post = |path: &str, body: Vec<u8>| {
+            let post = self.serving.client.post(format!("{}/{path}", self.serving.base));
+            status(post.bearer_auth(secret).body(body))
+        };
+        assert_eq!(post("missing", vec![0; 32]).await, 200);
+        assert_eq!(post("commits/main/bundle", b"{}".to_vec()).await, 404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_token_asks_at_its_own_rate() {
+    let two = Two::new(|_| Limits { requests_per_sec: 1, ..Limits::default() });
+    let ask = |secret: &str| status(two.serving.get("refs").bearer_auth(secret));
+    let asked = futures::future::join_all((0..20).map(|_| ask(&two.ada))).await;
+    assert!(asked.contains(&429), "{asked:?}");
+    assert_eq!(ask(&two.bob).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_token_has_its_own_uploads_and_questions_are_none() {
+    let two = Two::new(|_| Limits { uploads: 1, ..Limits::default() });
+    let bytes = two.here.pack_bytes(&two.pack);
+    let first = stream::iter([Ok::<_, std::io::Error>(bytes[..8].to_vec())]);
+    let body = Body::wrap_stream(first.chain(stream::pending()));
+    let coming = tokio::spawn(two.send(&two.ada, body).send());
+    let has_come = || fs_err::read_dir(two.there.staged()).is_ok_and(|all| all.count() > 0);
+    for _ in 0..1000 {
+        if has_come() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    refused(two.send(&two.ada, "x"), 429, "slow-down").await;
+    two.ask(&two.ada).await;
+    assert_eq!(status(two.send(&two.bob, bytes)).await, 201);
+    assert!(!coming.is_finished());
+    coming.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_of_each_token_come_at_their_own_pace_and_questions_at_once() {
+    // As much as one pack at a time, each a quarter of a second after the last.
+    let rate =
+        |bytes: usize| Limits { upload_bytes_per_sec: 4 * bytes as u64, ..Limits::default() };
+    let two = Two::new(rate);
+    let bytes = two.here.pack_bytes(&two.pack);
+    let wrong = || tokio::spawn(two.send(&two.ada, vec![0; bytes.len()]).send());
+    let many: Vec<_> = (0..60).map(|_| wrong()).collect();
+    let (first, _, rest) = futures::future::select_all(many).await;
+    assert_eq!(first.unwrap().unwrap().status(), 422);
+    // Behind the others nobody would have an answer before they all have.
+    assert_eq!(status(two.send(&two.bob, bytes.clone())).await, 201);
+    two.ask(&two.ada).await;
+    assert!(rest.iter().any(|one| !one.is_finished()));
+    rest.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test(flavor = "multi_thread")]

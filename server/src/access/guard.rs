@@ -63,7 +63,9 @@ pub async fn guard<A: Future<Output = Response>>(
         asker.note(&who);
     }
     let reads = matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let sends = !reads && method != Method::DELETE;
+    // A question may have a body, too, and so has the form to log in.
+    let brings = matches!(&needs, Need::In(right, _) if *right > Right::Read);
+    let sends = brings && method != Method::DELETE;
     let paced = match problem {
         Some(problem) => Err(problem),
         None if needs == Need::Nothing && reads => Ok(None),
