@@ -176,6 +176,27 @@ fn a_folder_of_stores_takes_new_ones() {
 }
 
 #[test]
+fn what_has_no_place_beside_others_there_is_refused_in_words() {
+    let env = TestEnv::new();
+    fs_err::create_dir(env.path("stores")).unwrap();
+    commit(&env, "work", "first\n");
+    let serving = Serving::start(&env, "stores");
+    let url = format!("{}/team/logs", serving.url);
+    env.snap_in("work", ["push", "-q", &url]).succeeds();
+    env.snap_in("work", ["branch", "topic"]).succeeds();
+    env.snap_in("work", ["push", "-q", &url, "topic"]).succeeds();
+    env.snap(["clone", "-q", &url, "copy"]).succeeds();
+    env.snap_in("work", ["branch", "--delete", "topic"]).succeeds();
+    env.snap_in("work", ["branch", "topic/new"]).succeeds();
+    let beside = ["`heads/topic/new` cannot be beside `heads/topic`", "hint: one name would be"];
+    says(&env.snap_in("work", ["push", "-q", &url, "topic/new"]), 2, &beside);
+    // A repository around others, whose folder is called as one of its own would be.
+    let around = env.snap_in("work", ["push", "-q", &format!("{}/team", serving.url)]);
+    says(&around, 2, &["there are repositories below `team`"]);
+    env.snap(["--store", "stores/team/logs", "verify", "--data"]).succeeds();
+}
+
+#[test]
 fn what_lies_elsewhere_in_part_is_not_served_as_if_it_were_here() {
     let env = TestEnv::new();
     env.write("here/src/main", "text");

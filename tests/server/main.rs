@@ -8,6 +8,7 @@ mod bundles;
 mod commits;
 mod files;
 mod hostile;
+mod index;
 mod issuer;
 mod limits;
 mod login;

@@ -10,7 +10,7 @@ use snap_core::{
         observe::Silent,
     },
     disk::Disk,
-    format::outline,
+    format::outline::{self, Outline},
     ops::commit::{self, Options as Commit, Source},
     repo::{Config, Repo},
 };
@@ -70,10 +70,17 @@ impl Place {
     /// A file of the index that tells of these packs, and its name.
     pub(crate) fn outlines(&self, packs: &[PackId]) -> (String, Vec<u8>) {
         let store = self.repo.store();
+        let mut packs = packs.to_vec();
+        packs.sort_unstable();
         let outlines: Vec<_> = packs.iter().map(|id| store.outline(id).unwrap()).collect();
-        let bytes = outline::encode(&outlines);
-        (blake3::hash(&bytes).to_hex().to_string(), bytes)
+        named(&outlines)
     }
+}
+
+/// A file of outlines as they are, and its name.
+pub(crate) fn named(outlines: &[Outline]) -> (String, Vec<u8>) {
+    let bytes = outline::encode(outlines);
+    (blake3::hash(&bytes).to_hex().to_string(), bytes)
 }
 
 /// A server that is stopped when this is dropped.

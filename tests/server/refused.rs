@@ -1,7 +1,7 @@
 //! Clients that lie, and those who look for what is not theirs: nothing is left
 //! of what they send.
 
-use snap_core::base::id::PackId;
+use snap_core::{base::id::PackId, format::outline};
 use snap_server::{
     access::who::Right,
     settings::{Limits, Settings},
@@ -98,6 +98,26 @@ async fn paths_that_lead_nowhere_are_told_so() {
     refused(serving.client.post(format!("{origin}/v1/repos")), 405, "no-method").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_that_would_be_a_folder_of_another_is_refused_in_words() {
+    let place = Place::new();
+    let commit = place.change("a", "content");
+    let serving = Serving::of(&place);
+    let set = |name: &str| {
+        let put =
+            serving.put(&format!("refs/heads/{name}"), format!("{{\"commit\": \"{commit}\"}}"));
+        put.header("if-none-match", "*")
+    };
+    for name in ["a", "x/y"] {
+        assert_eq!(set(name).send().await.unwrap().status(), 201);
+    }
+    // It stands nowhere: whoever compares and swaps would come again for ever.
+    for (name, other) in [("a/b", "a"), ("a/b/c", "a"), ("x", "x/y")] {
+        let problem = refused(set(name), 422, "rejected").await;
+        assert_eq!(problem["detail"], format!("`heads/{name}` cannot be beside `heads/{other}`"));
+    }
+}
+
 /// Two commits in a pack each, and their packs, that of the second one last.
 fn two_packs(place: &Place) -> (Vec<PackId>, snap_core::base::id::CommitId) {
     place.change("a", "first");
@@ -179,20 +199,29 @@ async fn what_another_server_left_is_looked_at_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pack_that_is_told_of_twice_is_taken_once() {
+async fn a_pack_that_several_parts_tell_of_is_taken_once() {
     let (here, there) = (Place::new(), Place::new());
-    here.change("a", "content");
-    let id = here.repo.store().packs()[0];
+    let (packs, _) = two_packs(&here);
     let serving = Serving::of(&there);
-    assert_eq!(serving.send(&here, &[id]).await.status(), 201);
-    let again = Place::new();
-    let serving = Serving::of(&again);
-    let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(&id)).send().await.unwrap();
-    assert_eq!(sent.status(), 201);
-    let (name, bytes) = here.outlines(&[id, id]);
-    let told = serving.put(&format!("index/{name}"), bytes).send().await.unwrap();
+    for id in &packs {
+        let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id)).send().await.unwrap();
+        assert_eq!(sent.status(), 201);
+    }
+    let mut parts = Vec::new();
+    for part in [&packs[..1], &packs[..]] {
+        let (name, bytes) = here.outlines(part);
+        let sent = serving.put(&format!("index/{name}.part"), bytes).send().await.unwrap();
+        assert_eq!(sent.status(), 201);
+        parts.push(name.parse().unwrap());
+    }
+    parts.push(parts[0]);
+    let group = outline::encode_group(&parts);
+    let name = blake3::hash(&group).to_hex();
+    let told = serving.put(&format!("index/{name}.group"), group).send().await.unwrap();
     assert_eq!(told.status(), 201);
-    assert_eq!(again.pack_bytes(&id), here.pack_bytes(&id));
+    for id in &packs {
+        assert_eq!(there.pack_bytes(id), here.pack_bytes(id));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

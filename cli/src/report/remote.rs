@@ -116,6 +116,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
             "nothing that snap writes is: is the location right? if so, look at what lies there"
         }
         What::Full => "make room there; what has arrived is not sent again",
+        What::Refused if error.message.contains("cannot be beside") => {
+            "one name would be a folder of the other: use another one, or remove that one there \
+             (`snap push --delete`)"
+        }
         What::Busy | What::Temporary => "run it again later; what has arrived is not sent again",
         What::Unsupported => {
             "`snap remote check` tells what the service can do; where it does not write on a \

@@ -16,8 +16,9 @@
 //! |         | h     | header and extension                             |
 //! |         | f     | footer and trailer                               |
 //!
-//! Integers are little-endian. The file is named by the BLAKE3 of its bytes,
-//! so it needs no checksum; header and footer have their own.
+//! Integers are little-endian. Names strictly increase, so the same packs have
+//! one file. It is named by the BLAKE3 of its bytes, so it needs no checksum;
+//! header and footer have their own.
 //!
 //! Outlines that only count together may be in several files, the *parts* of a
 //! *group*. Its file says which:
@@ -138,7 +139,7 @@ pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
     Ok(parts)
 }
 
-/// Encodes outlines as one file.
+/// Encodes outlines as one file. **Not** checked: that their names increase.
 pub fn encode(outlines: &[Outline]) -> Vec<u8> {
     let mut w = header(MAGIC, outlines.len());
     for outline in outlines {
@@ -159,9 +160,13 @@ pub fn encode(outlines: &[Outline]) -> Vec<u8> {
 pub fn decode(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
     let mut r = Reader::new(bytes);
     let count = read_header(&mut r, MAGIC)?;
-    let mut outlines = Vec::new();
+    let mut outlines: Vec<Outline> = Vec::new();
     for _ in 0..count {
+        let at = r.at();
         let id = PackId::from_bytes(r.digest("outline name")?);
+        if outlines.last().is_some_and(|before| before.id >= id) {
+            return Err(FormatError::Order { what: "outlines", at });
+        }
         let file_bytes = r.u64("outline")?;
         let at = r.at();
         if file_bytes > limits::PACK_BYTES {
@@ -214,6 +219,20 @@ mod tests {
         many[12..16].fill(0xff);
         assert!(matches!(decode_group(&many), Err(FormatError::Truncated { .. })));
         assert!(matches!(decode(&encode_group(&parts)), Err(FormatError::Magic { .. })));
+    }
+
+    #[test]
+    fn a_pack_is_told_of_once_and_in_its_turn() {
+        let [one, two] = [1, 2].map(outline);
+        for outlines in [[&one, &one], [&two, &one]] {
+            let bytes = encode(&outlines.map(Outline::clone));
+            let at = 16 + one.file_share() as usize;
+            let refused = decode(&bytes);
+            assert!(
+                matches!(refused, Err(FormatError::Order { at: told, .. }) if told == at),
+                "{refused:?}"
+            );
+        }
     }
 
     #[test]

@@ -239,7 +239,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::Conflict`] when it does not stand there, [`Code::Rejected`] when
-    /// there is no such commit.
+    /// there is no such commit, or one name would be a folder of the other.
     pub fn swap(
         &self,
         name: &RefName,
@@ -264,6 +264,12 @@ impl Repository {
             ) => Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
             Err(RefError::Moved { found: None, .. }) => {
                 Err(Problem::new(Code::Conflict, format!("{name} is not there")))
+            }
+            // No condition that a client might send would let it go well.
+            Err(RefError::Beside { name, other }) => {
+                let (folder, name) = (name.kind().folder(), name.short());
+                let why = format!("`{folder}/{name}` cannot be beside `{folder}/{other}`");
+                Err(Problem::new(Code::Rejected, why))
             }
             moved => Ok(moved?),
         }
@@ -338,7 +344,8 @@ impl Repository {
         Ok(sent)
     }
 
-    /// The index that clients read: names and lengths of its files.
+    /// The index that clients read: names and lengths of its files. Packs that
+    /// cannot be read are told of only by files that are older than their fault.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
