@@ -163,6 +163,8 @@ impl Problem {
             Code::NotFound | Code::Conflict | Code::Invalid => {
                 tracing::debug!(error, "refused");
             }
+            // Nobody waits for it any more.
+            _ if kind == ErrorKind::Interrupted => tracing::debug!(error, "ended"),
             _ => tracing::error!(error, "failed"),
         }
         Self::new(code, "")

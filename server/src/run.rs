@@ -88,6 +88,7 @@ impl Listening {
         let patience = Duration::from_secs(self.server.settings().limits.header_secs);
         let limits = &self.server.settings().limits;
         let sockets = Sockets::new(self.server.settings(), Arc::clone(self.server.metrics()));
+        let lines = Arc::clone(self.server.lines());
         let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
         let builder = server.http_builder();
         builder
@@ -106,14 +107,14 @@ impl Listening {
         let service =
             ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(around);
         let Some(tls) = self.server.settings().tls.clone() else {
-            let acceptor = Patient::new(sockets, patience, limits.stall());
+            let acceptor = Patient::new(sockets, lines, (patience, limits.stall()));
             return server.acceptor(acceptor).serve(service).await;
         };
         let (config, follower) = tls.followed().map_err(io::Error::other)?;
         let config = RustlsConfig::from_config(config);
         let follow = tokio::spawn(follower.follow(config.clone()));
         let tls = RustlsAcceptor::new(config).handshake_timeout(patience).acceptor(sockets);
-        let acceptor = Patient::new(tls, patience, limits.stall());
+        let acceptor = Patient::new(tls, lines, (patience, limits.stall()));
         let done = server.acceptor(acceptor).serve(service).await;
         follow.abort();
         done

@@ -22,7 +22,12 @@ use tokio::{
     time::Sleep,
 };
 
-use crate::{access::network, observe::metrics::Metrics, settings::Settings};
+use crate::{
+    access::network,
+    body::line::{Lines, Open},
+    observe::metrics::Metrics,
+    settings::Settings,
+};
 
 /// What a client of HTTP/2 says first. Whatever begins otherwise is read as
 /// HTTP/1, and watched from there on.
@@ -183,15 +188,16 @@ impl AsyncWrite for Socket {
 #[derive(Clone, Debug)]
 pub struct Patient<A> {
     inner: A,
+    lines: Arc<Lines>,
     silence: Duration,
     stall: Duration,
 }
 
 impl<A> Patient<A> {
     /// Waits `silence` for the first bytes, and `stall` for each of those that
-    /// go out to be taken.
-    pub fn new(inner: A, silence: Duration, stall: Duration) -> Self {
-        Self { inner, silence, stall }
+    /// go out to be taken. Connections are among `lines` while they are open.
+    pub fn new(inner: A, lines: Arc<Lines>, (silence, stall): (Duration, Duration)) -> Self {
+        Self { inner, lines, silence, stall }
     }
 }
 
@@ -205,12 +211,19 @@ where
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        let (address, lines) = (stream.peer_addr(), Arc::clone(&self.lines));
         let (accepted, silence, stall) =
             (self.inner.accept(stream, service), self.silence, self.stall);
         Box::pin(async move {
             let (stream, service) = accepted.await?;
-            let opening = Some(Opening { said: 0, until: Box::pin(tokio::time::sleep(silence)) });
-            Ok((Watched { stream, opening, stall, unsent: None }, service))
+            let opening = Some(Opening {
+                said: 0,
+                is_preface: false,
+                until: Box::pin(tokio::time::sleep(silence)),
+            });
+            let line = lines.open(address?);
+            let is_shared = false;
+            Ok((Watched { stream, line, opening, is_shared, stall, unsent: None }, service))
         })
     }
 }
@@ -219,8 +232,11 @@ where
 #[derive(Debug)]
 pub struct Watched<S> {
     stream: S,
+    line: Open,
     /// Until it is told which HTTP is spoken.
     opening: Option<Opening>,
+    /// More than one answer at a time: HTTP/2.
+    is_shared: bool,
     stall: Duration,
     /// While something waits to go out.
     unsent: Option<Pin<Box<Sleep>>>,
@@ -228,8 +244,9 @@ pub struct Watched<S> {
 
 #[derive(Debug)]
 struct Opening {
-    /// Bytes of the preface that came.
+    /// Bytes of the preface that came, and whether that was it.
     said: usize,
+    is_preface: bool,
     until: Pin<Box<Sleep>>,
 }
 
@@ -239,11 +256,34 @@ impl Opening {
         let rest = &PREFACE[self.said..];
         let is_preface = bytes.iter().zip(rest).all(|(said, due)| said == due);
         self.said = (self.said + bytes.len()).min(PREFACE.len());
-        !is_preface || self.said == PREFACE.len()
+        self.is_preface = is_preface && self.said == PREFACE.len();
+        !is_preface || self.is_preface
     }
 }
 
 impl<S> Watched<S> {
+    /// Something came, or it is to end for the sake of an answer that nobody takes.
+    /// Whoever has said all there is to say may still wait for a long answer that
+    /// is on its way; without one that they have gone.
+    fn hears(
+        &self,
+        context: &Context<'_>,
+        read: Poll<io::Result<()>>,
+        is_empty: bool,
+    ) -> Poll<io::Result<()>> {
+        match read {
+            Poll::Pending if self.line.is_ended(context.waker()) => {
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Ready(Ok(()))
+                if is_empty && !self.is_shared && self.line.is_sending(context.waker()) =>
+            {
+                Poll::Pending
+            }
+            read => read,
+        }
+    }
+
     /// Something went out, or has waited for too long.
     fn sends<T>(
         &mut self,
@@ -266,14 +306,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
+        let (before, room) = (into.filled().len(), into.remaining());
         let read = Pin::new(&mut self.stream).poll_read(context, into);
-        let Some(opening) = &mut self.opening else { return read };
+        let Some(opening) = &mut self.opening else {
+            return self.hears(context, read, room > 0 && into.filled().len() == before);
+        };
         if read.is_pending() {
             let over = opening.until.as_mut().poll(context);
             return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
         }
         if opening.hears(&into.filled()[before..]) {
+            self.is_shared = opening.is_preface;
             self.opening = None;
         }
         read
@@ -320,7 +363,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_part_of_the_preface_tells_nothing() {
-        let opening = || Opening { said: 0, until: Box::pin(tokio::time::sleep(Duration::ZERO)) };
+        let opening = || Opening {
+            said: 0,
+            is_preface: false,
+            until: Box::pin(tokio::time::sleep(Duration::ZERO)),
+        };
         assert!(opening().hears(b"GET"));
         assert!(opening().hears(PREFACE));
         let mut slow = opening();

@@ -17,20 +17,20 @@ use snap_server::{
 use crate::place::{Place, Serving};
 
 /// How long something may take on a machine that has much else to do.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-fn start(place: &Place, limits: Limits) -> Serving {
+pub(crate) fn start(place: &Place, limits: Limits) -> Serving {
     Serving::start(place, Settings { limits, ..Settings::default() })
 }
 
-fn connect(serving: &Serving) -> TcpStream {
+pub(crate) fn connect(serving: &Serving) -> TcpStream {
     let stream = TcpStream::connect(serving.origin().trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
 /// What comes until the other side ends it.
-fn rest(mut stream: TcpStream) -> String {
+pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
         Ok(_) => {}
@@ -50,7 +50,7 @@ fn status(serving: &Serving, request: &str) -> Option<u16> {
     Some(answer.strip_prefix("HTTP/1.1 ")?.split(' ').next()?.parse().unwrap())
 }
 
-async fn is_served(serving: &Serving) {
+pub(crate) async fn is_served(serving: &Serving) {
     let answer = tokio::time::timeout(PATIENCE, serving.get("refs").send()).await;
     assert_eq!(answer.unwrap().unwrap().status(), 200);
 }

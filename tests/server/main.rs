@@ -23,6 +23,7 @@ mod protocol;
 mod pushed;
 mod refused;
 mod showcase;
+mod slow;
 mod tls;
 mod tokens;
 mod uploads;

@@ -18,11 +18,11 @@ use super::{
     cookie::Cookie,
     from_header,
     need::{Need, need},
-    stranger,
+    network, stranger,
     who::{Asker, Right, Who},
 };
 use crate::{
-    body::linger,
+    body::{Sharer, linger},
     hub::no_repository,
     problem::{Code, Problem},
 };
@@ -81,11 +81,14 @@ pub async fn guard<A: Future<Output = Response>>(
             problem.into_response()
         }
         Ok(upload) => {
+            // Where there is no token it is the address that has a share.
+            let from = who.name().is_none().then(|| network(address));
+            let sharer = Sharer::new((who.name(), from));
             request.extensions_mut().insert(who);
             if let Some(upload) = &upload {
                 request = request.map(|body| upload.paced(body));
             }
-            next(request).await
+            sharer.asks(next(request)).await
         }
     }
 }

@@ -11,7 +11,7 @@ pub mod metrics;
 mod route;
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -19,7 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{body::HttpBody, extract::Request, response::Response};
+use axum::{
+    body::HttpBody,
+    extract::{ConnectInfo, Request},
+    response::Response,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use percent_encoding::percent_decode_str;
 use tokio::runtime::Handle;
@@ -37,8 +41,9 @@ use crate::{
         need::{Need, need},
         who::{Asker, Right, Who},
     },
+    body::{SHORT_BYTES, line::Lines, look_after},
     problem::Problem,
-    settings::Log,
+    settings::Settings,
 };
 
 /// Header with the id of a request.
@@ -59,13 +64,21 @@ pub struct Observe {
     access: Arc<Access>,
     metrics: Arc<Metrics>,
     audit: Option<Arc<Audit>>,
+    lines: Arc<Lines>,
+    stall: Duration,
 }
 
 impl Observe {
     /// Sees requests to what `access` guards.
-    pub fn new(access: Arc<Access>, log: &Log) -> Self {
-        let audit = log.audit.as_deref().map(|path| Arc::new(Audit::later(path)));
-        Self { access, metrics: Arc::default(), audit }
+    pub fn new(access: Arc<Access>, settings: &Settings) -> Self {
+        let audit = settings.log.audit.as_deref().map(|path| Arc::new(Audit::later(path)));
+        let lines = Arc::new(Lines::new(settings.proxies.clone()));
+        Self { access, metrics: Arc::default(), audit, lines, stall: settings.limits.stall() }
+    }
+
+    /// The connections that requests come over.
+    pub fn lines(&self) -> &Arc<Lines> {
+        &self.lines
     }
 
     /// What is counted.
@@ -82,6 +95,7 @@ pub async fn observe<A: Future<Output = Response>>(
 ) -> Response {
     let id = id_of(request.headers());
     let mut entry = Entry::new(seen, &id, &request);
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
     request.extensions_mut().insert(entry.asker.clone());
     if !request.body().is_end_stream() {
         let metrics = Arc::clone(&seen.metrics);
@@ -106,9 +120,15 @@ pub async fn observe<A: Future<Output = Response>>(
         // It is there before the answer is.
         let _ = tokio::task::spawn_blocking(write).await;
     }
-    entry.span = Some(span);
+    entry.span = Some(span.clone());
     let (head, body) = response.into_parts();
-    Response::from_parts(head, counted(body, move |bytes| entry.sent(bytes)))
+    let is_short = body.size_hint().upper().is_some_and(|most| most <= SHORT_BYTES);
+    let mut body = counted(body, move |bytes| entry.sent(bytes));
+    if !is_short {
+        let line = peer.and_then(|peer| seen.lines.of(peer));
+        body = span.in_scope(|| look_after(body, line, seen.stall));
+    }
+    Response::from_parts(head, body)
 }
 
 /// The length of a body is not known any more once its bytes are counted.

@@ -15,7 +15,7 @@ use snap_core::{
         id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
-        observe::Silent,
+        observe::{Observer, Silent},
     },
     disk::scratch::Scratch,
     format::bundle::{Head, LENGTH_BYTES},
@@ -134,8 +134,9 @@ fn write_part(
 }
 
 impl Repository {
-    /// Lays out the bundle of a commit without what somebody has, and hands it to
-    /// `use_it`; until that returns its packs stay where they are.
+    /// Lays out the bundle of a commit without what somebody has, unless `observer`
+    /// cancels that, and hands it to `use_it`; until that returns its packs stay
+    /// where they are.
     ///
     /// # Errors
     /// [`Code::NotFound`] when there is no such commit.
@@ -143,6 +144,7 @@ impl Repository {
         &self,
         commit: CommitId,
         have: &Have,
+        observer: &dyn Observer,
         use_it: impl FnOnce(&Layout) -> T,
     ) -> Result<T, Problem> {
         let store = self.repo.store();
@@ -162,11 +164,11 @@ impl Repository {
         since.sort_unstable();
         since.dedup();
         let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
-        reach::visit(store, &since, &mut enter, &Silent).map_err(Error::from)?;
+        reach::visit(store, &since, &mut enter, observer).map_err(Error::from)?;
         let has = |id: &ObjectId| Ok(have.objects.contains(id) || theirs.is_marked(id)?);
         let scratch = store.dir().join("tmp");
         let gather = Gather { scratch: &scratch, level: self.repo.config().compression.level };
-        let selection = Selection::make(store, &[commit], &has, gather, &Silent);
+        let selection = Selection::make(store, &[commit], &has, gather, observer);
         let selection = selection.map_err(Error::from)?;
         let (objects, raw_bytes) = (selection.objects, selection.raw_bytes);
         let head = Head { commit, objects, raw_bytes, prerequisites: since };

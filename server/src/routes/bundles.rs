@@ -30,13 +30,16 @@ use super::{
     target::Target,
 };
 use crate::{
-    body::{self, whole},
+    body::{Memory, Waiting, whole},
     problem::{Code, Problem},
     repository::Have,
 };
 
 /// Length of an id in JSON, with its quotes and a comma.
 const ID_BYTES: u64 = 80;
+
+/// A set of them takes about so much more memory than they do, while it grows.
+const SET: usize = 2;
 
 /// A bundle that is laid out, and the thread that waits to write it.
 struct Ready {
@@ -50,11 +53,21 @@ struct Ready {
 }
 
 /// Has a thread lay out a bundle, which goes on to write what is wanted of it.
-async fn lay_out(server: Server, target: Target, have: Have) -> Result<Ready, Problem> {
+/// What is said of what somebody has is in `memory`, until that is done.
+async fn lay_out(
+    server: Server,
+    target: Target,
+    have: Have,
+    memory: Memory,
+) -> Result<Ready, Problem> {
     let (to, told) = oneshot::channel();
     let (begin, wanted) = oneshot::channel::<Range<u64>>();
     let Target { repo, rev, .. } = target;
-    let body = body::send(move |out| {
+    // Who does not wait for it any more has no use for it.
+    let waiting = Waiting::default();
+    let watch = waiting.watch();
+    let shared = server.clone();
+    let body = shared.send(move |out| {
         let laid = server.hub().get(&repo).and_then(|repository| {
             let revision = repository.revision(&rev)?;
             Ok((repository, revision))
@@ -66,8 +79,8 @@ async fn lay_out(server: Server, target: Target, have: Have) -> Result<Ready, Pr
                 return Ok(());
             }
         };
-        let mut to = Some(to);
-        let done = repository.with_bundle(revision.id, &have, |layout| {
+        let (mut to, _held) = (Some(to), memory);
+        let done = repository.with_bundle(revision.id, &have, &*watch, |layout| {
             let tag =
                 etag(layout.tag()).map(|tag| (revision.id, revision.is_id, layout.bytes(), tag));
             if let Some(to) = to.take() {
@@ -87,6 +100,7 @@ async fn lay_out(server: Server, target: Target, have: Have) -> Result<Ready, Pr
             (Err(problem), None) => Err(io::Error::other(problem)),
         }
     });
+    let body = body.await?;
     let laid = told.await.map_err(|_| Problem::new(Code::Unavailable, ""))?;
     let (commit, is_id, bytes, tag) = laid?;
     Ok(Ready { commit, is_id, bytes, tag, body, begin })
@@ -121,7 +135,7 @@ pub(super) async fn read(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut ready = lay_out(server, target, Have::default()).await?;
+    let mut ready = lay_out(server, target, Have::default(), Memory::default()).await?;
     // What is kept is that of an id for good, but not the bytes of a bundle.
     ready.is_id = false;
     if is_known(&headers, &ready.tag) {
@@ -153,12 +167,14 @@ pub(super) async fn without(
     let invalid = |why: String| Problem::new(Code::Invalid, why);
     let sent: HaveJson =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
+    let mut memory = body.into_memory();
     let (commits, objects) = (sent.have.0, sent.have_objects.0);
+    memory.shrink((commits.len() + objects.len()) * size_of::<ObjectId>() * SET);
     if commits.len() > limits::PREREQUISITES || objects.len() > most {
         return Err(Problem::new(Code::TooLarge, format!("at most {most} ids")));
     }
     let objects = objects.into_iter().collect();
-    let ready = lay_out(server, target, Have { commits, objects }).await?;
+    let ready = lay_out(server, target, Have { commits, objects }, memory).await?;
     let mut response = ready.answer(&Wanted::All, false)?;
     // It is the answer to what was in the body.
     let headers = response.headers_mut();

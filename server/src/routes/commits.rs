@@ -30,7 +30,6 @@ use super::{
     target::{Asked, Target},
 };
 use crate::{
-    body,
     problem::Problem,
     repository::{Repository, Revision},
 };
@@ -91,7 +90,7 @@ pub(super) async fn tree(
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     if method != Method::HEAD {
-        *response.body_mut() = body::send(move |out| {
+        let sent = server.send(move |out| {
             write!(out, "{{\"commit\":\"{}\",\"entries\":[", revision.id)?;
             match found {
                 Found::Entry(entry) if entry.folder().is_none() => {
@@ -104,6 +103,7 @@ pub(super) async fn tree(
             }
             out.write_all(b"]}\n")
         });
+        *response.body_mut() = sent.await?;
     }
     Ok(response)
 }
@@ -220,7 +220,7 @@ async fn archive(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if method != Method::HEAD {
-        *response.body_mut() = body::send(move |out| {
+        let sent = server.send(move |out| {
             let store = repository.repo().store();
             let scratch = store.dir().join("tmp");
             let options = export::Options {
@@ -242,6 +242,7 @@ async fn archive(
                 }
             }
         });
+        *response.body_mut() = sent.await?;
     }
     Ok(response)
 }

@@ -5,7 +5,10 @@
 //! frame is there costs two look-ups. Frames that are being read are read once,
 //! whoever asks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::{body::Body, extract::State, response::Response};
 use bytes::Bytes;
@@ -21,7 +24,7 @@ use super::{
     target::{Asked, Target},
 };
 use crate::{
-    body,
+    body::{self, Memory},
     cache::Cache,
     observe::metrics::Lookup,
     problem::Problem,
@@ -36,10 +39,6 @@ const FILE_BYTES: usize = 512;
 
 /// So many frames are expanded at a time.
 const LANES: usize = 8;
-
-/// A part of a frame up to this length is copied out of it, so that nobody who
-/// reads slowly keeps a frame of a few MiB for the sake of a few KiB.
-const COPY_BYTES: usize = 64 << 10;
 
 /// What browsers may do with what came from a snapshot: nothing but show it.
 const POLICY: &str = "sandbox; default-src 'none'";
@@ -165,7 +164,8 @@ pub(super) async fn read(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let answer = Answer { headers, is_head: method == Method::HEAD, asked };
+    let stall = server.settings().limits.stall();
+    let answer = Answer { headers, is_head: method == Method::HEAD, asked, stall };
     let repository = server.hub().get_open(&target.repo);
     let id: Option<CommitId> = target.rev.parse().ok();
     if let (Some(repository), Some(id)) = (&repository, id)
@@ -173,7 +173,7 @@ pub(super) async fn read(
         && (bytes.is_some() || file.place.is_none())
     {
         server.metrics().looked_up("files", Lookup::Hit);
-        return answer.respond((id, true), &file, bytes, repository);
+        return answer.respond((id, true), &file, bytes, repository).await;
     }
     server.metrics().looked_up("files", Lookup::Miss);
     let shared = server.clone();
@@ -183,7 +183,7 @@ pub(super) async fn read(
         Ok((found.revision, file, bytes, Arc::clone(repository)))
     });
     let (revision, file, bytes, repository) = read.await?;
-    answer.respond((revision.id, revision.is_id), &file, bytes, &repository)
+    answer.respond((revision.id, revision.is_id), &file, bytes, &repository).await
 }
 
 /// What an answer depends on beside the file.
@@ -191,10 +191,12 @@ struct Answer {
     headers: HeaderMap,
     is_head: bool,
     asked: AskedFile,
+    /// How long it may stand still.
+    stall: Duration,
 }
 
 impl Answer {
-    fn respond(
+    async fn respond(
         &self,
         (commit, is_id): (CommitId, bool),
         file: &File,
@@ -223,13 +225,14 @@ impl Answer {
             *response.body_mut() = match bytes {
                 Some(bytes) => {
                     let part = bytes.slice(range.start as usize..range.end as usize);
-                    Body::from(if part.len() > COPY_BYTES { part } else { part.to_vec().into() })
+                    body::keep(part, Memory::default()).await?
                 }
                 None => {
                     let (repository, id, size) = (Arc::clone(repository), file.id, file.size);
-                    body::send(move |out| {
+                    body::send(self.stall, move |out| {
                         write_content(repository.repo().store(), (&id, size), range, out)
                     })
+                    .await?
                 }
             };
         }

@@ -17,7 +17,10 @@ mod status;
 mod target;
 mod uploads;
 
-use std::sync::Arc;
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 use axum::{
     Router,
@@ -30,7 +33,7 @@ use http::{HeaderMap, header};
 use self::files::Files;
 use crate::{
     access::Access,
-    body::{Accept, Pieces, blocking, linger, receive},
+    body::{Accept, Pieces, blocking, line::Lines, linger, receive, send},
     hub::Hub,
     observe::{Observe, metrics::Metrics},
     problem::{Code, Problem},
@@ -65,7 +68,7 @@ impl Server {
         let hub = hub.keeping_open(settings.limits.open_repositories);
         let files = Files::new(settings.limits.cache_bytes);
         let access = Arc::new(Access::new(hub.home(), &settings));
-        let observe = Observe::new(Arc::clone(&access), &settings.log);
+        let observe = Observe::new(Arc::clone(&access), &settings);
         let quotas = Arc::new(Quotas::new(settings.quota.clone()));
         let ready = status::Ready::default();
         Self { shared: Arc::new(Shared { hub, files, settings, access, observe, quotas, ready }) }
@@ -94,6 +97,11 @@ impl Server {
     /// What is counted.
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.shared.observe.metrics()
+    }
+
+    /// The connections that requests come over.
+    pub fn lines(&self) -> &Arc<Lines> {
+        self.shared.observe.lines()
     }
 
     /// How much repositories may hold.
@@ -176,6 +184,17 @@ impl Server {
             Some(room) if problem.code == Code::TooLarge && within < most_bytes => room.exceeded(),
             _ => problem,
         })
+    }
+
+    /// A body that a thread writes, as [`send`].
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when too many are written already.
+    async fn send(
+        &self,
+        work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    ) -> Result<Body, Problem> {
+        send(self.settings().limits.stall(), work).await
     }
 
     /// A body of at most so many bytes is taken.

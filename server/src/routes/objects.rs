@@ -1,17 +1,19 @@
 //! Objects by id, and which of many are missing.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use axum::{
-    Json,
     body::Body,
     extract::State,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::{Deserialize, Serialize};
-use snap_core::{base::id::ObjectId, format::pack::ObjectKind};
+use serde::Deserialize;
+use snap_core::{
+    base::{id::ObjectId, observe::Observer},
+    format::pack::ObjectKind,
+};
 
 use super::{
     Server,
@@ -22,13 +24,19 @@ use super::{
     range::Wanted,
 };
 use crate::{
-    body::{receive, whole},
+    body::{self, Memory, receive, whole},
     problem::{Code, Problem},
     repository::{OBJECT_BYTES, Repository},
 };
 
 /// Bytes of an id.
 const ID_BYTES: usize = 32;
+
+/// Length of an id in JSON: 64 digits, its quotes, a comma, and some space.
+const JSON_ID_BYTES: u64 = 80;
+
+/// Of so many the answer is made at once.
+const FEW_IDS: usize = 512;
 
 /// Content type of ids one after the other, 32 bytes each.
 const IDS: &str = "application/vnd.snap.ids";
@@ -69,12 +77,19 @@ pub(super) async fn read(
     };
     let range = wanted.range(length);
     let part = bytes.slice(range.start as usize..range.end as usize);
-    let mut response = if is_known { ().into_response() } else { part.into_response() };
+    let mut response = match is_known {
+        true => ().into_response(),
+        false => body::keep(part, Memory::default()).await?.into_response(),
+    };
     match is_known {
         true => *response.status_mut() = StatusCode::NOT_MODIFIED,
         false => wanted.tell(&mut response, length)?,
     }
     let headers = response.headers_mut();
+    if !is_known {
+        let bytes = HeaderValue::from_static("application/octet-stream");
+        headers.insert(header::CONTENT_TYPE, bytes);
+    }
     headers.insert(KIND, HeaderValue::from_static(kind.noun()));
     headers.insert(header::ETAG, tag);
     Ok(response)
@@ -119,11 +134,6 @@ struct QuestionJson {
     ids: Ids<ObjectId>,
 }
 
-#[derive(Serialize)]
-struct AnswerJson {
-    missing: Vec<String>,
-}
-
 /// `POST /v1/repos/{repo}/missing`: ids, 32 bytes each, or JSON; the answer has
 /// the same form, in the same order.
 pub(super) async fn missing(
@@ -132,51 +142,92 @@ pub(super) async fn missing(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let most = server.settings().limits.missing_ids;
-    let too_many = || Problem::new(Code::TooLarge, format!("at most {most} ids"));
     let is_json = headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    if is_json {
-        // An id is 64 digits, its quotes and a comma.
-        let accept = server.accept(most as u64 * 80 + 1024);
-        let body = whole(body, accept).await?;
+    match is_json {
+        true => missing_of_json(server, repo, body).await,
+        false => missing_of_bytes(server, repo, body).await,
+    }
+}
+
+/// Only the ids stay in memory, and of these those that are missing: neither the
+/// question nor the answer as a whole is there while it is looked for them.
+async fn missing_of_json(server: Server, repo: String, body: Body) -> Result<Response, Problem> {
+    let most = server.settings().limits.missing_ids;
+    let body = whole(body, server.accept(most as u64 * JSON_ID_BYTES + 1024)).await?;
+    let missing = server.with(repo, move |repository| {
         let question: QuestionJson = serde_json::from_slice(&body)
             .map_err(|error| Problem::new(Code::Invalid, error.to_string()))?;
-        let ids = question.ids.0;
+        let (mut ids, mut memory) = (question.ids.0, body.into_memory());
+        memory.shrink(ids.len() * ID_BYTES);
         if ids.len() > most {
-            return Err(too_many());
+            return Err(too_many(most));
         }
-        let missing = server.with(repo, move |repository| {
-            let (mut missing, mut has_looked) = (Vec::new(), false);
-            for id in ids {
-                if is_missing(repository, &id, &mut has_looked)? {
-                    missing.push(id.to_string());
-                }
+        let (mut kept, mut has_looked) = (0, false);
+        for at in 0..ids.len() {
+            if is_missing(repository, &ids[at], &mut has_looked)? {
+                ids.swap(kept, at);
+                kept += 1;
             }
-            Ok(missing)
-        });
-        return Ok(Json(AnswerJson { missing: missing.await? }).into_response());
+        }
+        ids.truncate(kept);
+        Ok((ids, memory))
+    });
+    let (ids, memory) = missing.await?;
+    let body = if ids.len() <= FEW_IDS {
+        let mut text = Vec::with_capacity(ids.len() * 67 + 16);
+        write_json(&ids, &mut text).expect("memory takes everything");
+        text.into()
+    } else {
+        let write = move |out: &mut dyn Write| {
+            let _held = memory;
+            write_json(&ids, out)
+        };
+        server.send(write).await?
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+fn write_json(ids: &[ObjectId], out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"{\"missing\":[")?;
+    for (number, id) in ids.iter().enumerate() {
+        let comma = if number == 0 { "" } else { "," };
+        write!(out, "{comma}\"{id}\"")?;
     }
-    let accept = server.accept((most * ID_BYTES) as u64);
-    let shared = server.clone();
+    out.write_all(b"]}")
+}
+
+async fn missing_of_bytes(server: Server, repo: String, body: Body) -> Result<Response, Problem> {
+    let accept = server.accept((server.settings().limits.missing_ids * ID_BYTES) as u64);
     let answer = receive(body, accept, move |pieces| {
-        let repository = shared.hub().get(&repo)?;
+        let repository = server.hub().get(&repo)?;
+        let (watch, mut memory) = (pieces.observer(), Memory::default());
         let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
         for piece in pieces {
             rest.extend_from_slice(&piece?);
             let (ids, left) = rest.as_chunks::<ID_BYTES>();
             for id in ids {
                 if is_missing(&repository, &ObjectId::from_bytes(*id), &mut has_looked)? {
-                    missing.write_all(id).expect("memory takes everything");
+                    missing.extend_from_slice(id);
                 }
             }
+            memory.grow_in_thread(missing.len())?;
             rest = left.to_vec();
+            if watch.cancelled() {
+                break;
+            }
         }
         match rest.is_empty() {
-            true => Ok(missing),
+            true => Ok((missing, memory)),
             false => Err(Problem::new(Code::Invalid, "the last id is not whole")),
         }
     });
-    Ok(([(header::CONTENT_TYPE, IDS)], answer.await?).into_response())
+    let (missing, memory) = answer.await?;
+    let body = body::keep(missing.into(), memory).await?;
+    Ok(([(header::CONTENT_TYPE, IDS)], body).into_response())
+}
+
+fn too_many(most: usize) -> Problem {
+    Problem::new(Code::TooLarge, format!("at most {most} ids"))
 }

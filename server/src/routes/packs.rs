@@ -68,7 +68,7 @@ pub(super) async fn read(
     let range = wanted.range(length);
     let mut response = Response::new(match method {
         Method::HEAD => Body::empty(),
-        _ => body::send(move |out| body::copy(&file, range, out)),
+        _ => server.send(move |out| body::copy(&file, range, out)).await?,
     });
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static("application/vnd.snap.pack");
