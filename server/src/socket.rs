@@ -271,17 +271,12 @@ impl<S> Watched<S> {
         read: Poll<io::Result<()>>,
         is_empty: bool,
     ) -> Poll<io::Result<()>> {
-        match read {
-            Poll::Pending if self.line.is_ended(context.waker()) => {
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-            }
-            Poll::Ready(Ok(()))
-                if is_empty && !self.is_shared && self.line.is_sending(context.waker()) =>
-            {
-                Poll::Pending
-            }
-            read => read,
+        let reader = context.waker();
+        if self.line.is_ended(reader) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        let has_said_all = is_empty && matches!(read, Poll::Ready(Ok(()))) && !self.is_shared;
+        if has_said_all && self.line.is_sending(reader) { Poll::Pending } else { read }
     }
 
     /// Something went out, or has waited for too long.
