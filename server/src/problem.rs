@@ -119,6 +119,8 @@ pub struct Problem {
     pub retry_after_secs: Option<u64>,
     /// How much of an upload is here.
     pub offset: Option<u64>,
+    /// How long that is of which there are no such bytes.
+    pub length: Option<u64>,
 }
 
 /// As it is sent.
@@ -135,7 +137,13 @@ struct Body<'a> {
 impl Problem {
     /// A refusal, with words.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), retry_after_secs: None, offset: None }
+        let detail = detail.into();
+        Self { code, detail, retry_after_secs: None, offset: None, length: None }
+    }
+
+    /// There are no such bytes of something of `length` bytes.
+    pub fn no_such_bytes(length: u64) -> Self {
+        Self { length: Some(length), ..Self::new(Code::Range, format!("it has {length} bytes")) }
     }
 
     /// Another try may go better in so many seconds.
@@ -199,6 +207,10 @@ impl IntoResponse for Problem {
         }
         if let Some(offset) = self.offset {
             headers.insert(UPLOAD_OFFSET, offset.into());
+        }
+        let told = self.length.map(|length| HeaderValue::try_from(format!("bytes */{length}")));
+        if let Some(Ok(told)) = told {
+            headers.insert(header::CONTENT_RANGE, told);
         }
         if self.code == Code::Unauthorized {
             let scheme = HeaderValue::from_static("Bearer realm=\"snap\"");

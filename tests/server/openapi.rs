@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reqwest::{RequestBuilder, StatusCode};
-use serde_json::Value;
+use reqwest::{Method, RequestBuilder, StatusCode, header::HeaderMap};
+use serde_json::{Value, json};
 use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
+use snap_server::access::need::{Need, need};
 use snap_testkit::schema::{sound, valid};
 
 use crate::{
@@ -25,6 +26,14 @@ fn document() -> Value {
 
 /// Paths beside the protocol's own.
 const OF_THE_SERVER: [&str; 3] = ["/health", "/ready", "/metrics"];
+
+/// What `HEAD` may be asked of beside `GET`, as the protocol has it. The router
+/// takes it wherever `GET` is, so nothing there says so.
+fn heads() -> Vec<String> {
+    let text = fs_err::read_to_string(root().join("docs/protocol.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `GET`, `HEAD "));
+    rows.map(|row| row.split_once('`').unwrap().0.to_owned()).collect()
+}
 
 /// Paths and methods, as the router has them.
 fn routes() -> BTreeSet<(String, String)> {
@@ -47,7 +56,16 @@ fn routes() -> BTreeSet<(String, String)> {
             }
         }
     }
+    for path in heads() {
+        assert!(found.contains(&(path.clone(), "get".to_owned())), "{path}");
+        found.insert((path, "head".to_owned()));
+    }
     found
+}
+
+/// What stands at a place of the document, or where that refers to.
+fn meant<'d>(document: &'d Value, there: &'d Value) -> &'d Value {
+    there["$ref"].as_str().map_or(there, |name| document.pointer(&name[1..]).unwrap())
 }
 
 /// Operations of the document: path, method, and what it says.
@@ -68,7 +86,22 @@ fn the_document_has_the_routes_there_are_and_no_others() {
         operations(&document).into_iter().map(|(path, method, _)| (path, method)).collect();
     let routes = routes();
     assert!(routes.len() > 30, "{routes:?}");
+    assert_eq!(heads().len(), 4);
     assert_eq!(told, routes);
+}
+
+#[test]
+fn what_needs_a_token_is_said() {
+    let document = document();
+    assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+    // A server may want none at all.
+    assert_eq!(document["security"], json!([{"bearer": []}, {}]));
+    for (path, method, operation) in operations(&document) {
+        let named = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let needs_none = need(&named, &path, &HeaderMap::new()) == Need::Nothing;
+        let told = needs_none.then(|| json!([]));
+        assert_eq!(operation.get("security"), told.as_ref(), "{method} {path}");
+    }
 }
 
 #[test]
@@ -80,6 +113,11 @@ fn every_schema_can_be_checked() {
     let operations = operations(&document);
     for (path, method, operation) in &operations {
         for (status, answer) in operation["responses"].as_object().unwrap() {
+            let answer = meant(&document, answer);
+            for (name, header) in answer["headers"].as_object().into_iter().flatten() {
+                let schema = &meant(&document, header)["schema"];
+                schemas.push((format!("{method} {path} {status} {name}"), schema));
+            }
             for content in answer["content"].as_object().into_iter().flat_map(|map| map.values()) {
                 if let Some(schema) = content.get("schema") {
                     schemas.push((format!("{method} {path} {status}"), schema));
@@ -195,6 +233,10 @@ fn requests(
         ("packs", get("packs")),
         ("pack", get(&format!("packs/{first}"))),
         ("pack", get(&format!("packs/{first}")).header("range", "bytes=0-3")),
+        ("pack", get(&format!("packs/{first}")).header("range", "bytes=99999999-")),
+        ("pack", get(&format!("packs/{first}")).header("if-none-match", "*")),
+        ("packLength", head(&format!("packs/{first}"))),
+        ("packLength", head(&format!("packs/{first}")).header("if-none-match", "*")),
         ("sendPack", serving.put(&format!("packs/{pack}"), new.pack_bytes(&pack))),
         ("upload", head(&format!("uploads/{pack}"))),
         ("resumeUpload", upload().body("SNAP")),
@@ -206,6 +248,10 @@ fn requests(
         ("index", get("index")),
         ("indexFile", get(&format!("index/{index}"))),
         ("object", get(&format!("objects/{blob}"))),
+        ("object", get(&format!("objects/{blob}")).header("range", "bytes=1-2")),
+        ("object", get(&format!("objects/{blob}")).header("range", "bytes=99-")),
+        ("object", get(&format!("objects/{blob}")).header("if-none-match", "*")),
+        ("objectLength", head(&format!("objects/{blob}"))),
         (
             "sendObject",
             serving.put(&format!("objects/{}", BlobId::of(b"x")), "x").header("snap-kind", "blob"),
@@ -222,6 +268,10 @@ fn requests(
         ("tarZst", get("commits/main/archive.tar.zst")),
         ("zip", get("commits/main/archive.zip?path=sub")),
         ("bundle", get("commits/main/bundle")),
+        ("bundle", get("commits/main/bundle").header("range", "bytes=0-3")),
+        ("bundle", get("commits/main/bundle").header("range", "bytes=99999999-")),
+        ("bundle", get("commits/main/bundle").header("if-none-match", "*")),
+        ("bundleLength", head("commits/main/bundle")),
         ("resumeBundle", of_bundle().body("SNAP")),
         ("bundleUpload", head(&bundle_path)),
         ("forgetBundle", forget(&bundle_path)),
@@ -231,6 +281,9 @@ fn requests(
         ("bundleWithout", post("commits/main/bundle", "{\"have\": []}".to_owned())),
         ("file", get("commits/main/files/sub/a")),
         ("file", get("commits/main/files/sub/a").header("range", "bytes=1-2")),
+        ("file", get("commits/main/files/sub/a").header("range", "bytes=99-")),
+        ("file", get("commits/main/files/sub/a").header("if-none-match", "*")),
+        ("fileLength", head("commits/main/files/sub/a")),
     ]
 }
 
@@ -259,7 +312,18 @@ async fn what_is_answered_is_what_the_document_says() {
         let answer = request.send().await.unwrap();
         let told = &operations[name]["responses"][answer.status().as_str()];
         assert!(told.is_object(), "{name} is answered with {}", answer.status());
+        let told = meant(&document, told);
         left.remove(name);
+        for (header, about) in told["headers"].as_object().into_iter().flatten() {
+            let schema = &meant(&document, about)["schema"];
+            let value = answer.headers().get(header).map(|value| value.to_str().unwrap());
+            let value = value.unwrap_or_else(|| panic!("{name} has no {header}"));
+            let value = match schema["type"].as_str() {
+                Some("integer") => serde_json::from_str(value).unwrap(),
+                _ => Value::from(value),
+            };
+            valid(&document, schema, &value).unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
         let kind =
             answer.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
         let kind = kind.unwrap_or_default().split(';').next().unwrap().to_owned();

@@ -1,7 +1,8 @@
 //! What the protocol says, done by hand.
 
-use reqwest::StatusCode;
+use reqwest::{RequestBuilder, StatusCode};
 use snap_core::base::id::BlobId;
+use snap_server::settings::{Limits, Settings};
 
 use crate::place::{Place, Serving, json, refused};
 
@@ -56,6 +57,117 @@ async fn a_pack_is_read_in_parts() {
     refused(part("bytes=99999999-"), 416, "range").await;
     let head = serving.client.head(format!("{}/packs/{id}", serving.base)).send().await.unwrap();
     assert_eq!(head.headers()["content-length"], bytes.len().to_string().as_str());
+}
+
+/// Status, `Content-Range` and the length of what comes.
+async fn told(request: RequestBuilder) -> (u16, Option<String>, usize) {
+    let answer = request.send().await.unwrap();
+    let range = answer.headers().get("content-range");
+    let range = range.map(|range| range.to_str().unwrap().to_owned());
+    (answer.status().as_u16(), range, answer.bytes().await.unwrap().len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_in_parts_has_the_same_conditions_everywhere() {
+    let place = Place::new();
+    let commit = place.change("a", "content");
+    let serving = Serving::of(&place);
+    let (pack, blob) = (place.repo.store().packs()[0], BlobId::of(b"content"));
+    for path in [
+        format!("packs/{pack}"),
+        format!("objects/{blob}"),
+        format!("commits/{commit}/bundle"),
+        format!("commits/{commit}/files/a"),
+    ] {
+        let get = || serving.get(&path);
+        let all = get().send().await.unwrap();
+        let (tag, kind) = (all.headers()["etag"].clone(), all.headers().get("snap-kind").cloned());
+        assert_eq!(all.headers()["accept-ranges"], "bytes", "{path}");
+        let length = all.bytes().await.unwrap().len();
+        let (of, whole) = (format!("bytes 1-2/{length}"), (200, None, length));
+        let part = || get().header("range", "bytes=1-2");
+        assert_eq!(told(part()).await, (206, Some(of.clone()), 2), "{path}");
+        assert_eq!(told(part().header("if-range", &tag)).await, (206, Some(of), 2), "{path}");
+        assert_eq!(told(part().header("if-range", "\"other\"")).await, whole, "{path}");
+        let (status, range, _) = told(get().header("range", "bytes=99999999-")).await;
+        assert_eq!((status, range), (416, Some(format!("bytes */{length}"))), "{path}");
+        assert_eq!(told(part().header("if-none-match", "\"other\"")).await.0, 206, "{path}");
+        for known in [get(), part(), get().header("range", "bytes=99999999-")] {
+            let known = known.header("if-none-match", &tag).send().await.unwrap();
+            assert_eq!((known.status().as_u16(), &known.headers()["etag"]), (304, &tag), "{path}");
+            assert!(known.bytes().await.unwrap().is_empty());
+        }
+        // Only `GET` has a range.
+        let head = || serving.client.head(format!("{}/{path}", serving.base));
+        for range in ["bytes=1-2", "bytes=99999999-"] {
+            let answer = head().header("range", range).send().await.unwrap();
+            assert_eq!(answer.status(), StatusCode::OK, "{path}: {range}");
+            let said = answer.headers()["content-length"].to_str().unwrap().parse();
+            assert_eq!(said, Ok(length), "{path}");
+            let told = (&answer.headers()["etag"], answer.headers().get("snap-kind"));
+            assert_eq!(told, (&tag, kind.as_ref()), "{path}");
+            assert!(answer.headers().get("content-range").is_none(), "{path}");
+        }
+        assert_eq!(told(head().header("if-none-match", &tag)).await, (304, None, 0), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_moves_from_any_of_where_it_may_stand() {
+    let place = Place::new();
+    let first = place.change("a", "first");
+    let second = place.change("a", "second");
+    let serving = Serving::of(&place);
+    let to = |commit| serving.put("refs/heads/main", format!("{{\"commit\": \"{commit}\"}}"));
+    let tag = |commit| format!("\"{commit}\"");
+    let stands = format!("stands at {second}");
+    // None of these is it; a weak tag is none, however it reads.
+    for tags in
+        ["\"what\"".to_owned(), format!("{}, \"what\"", tag(first)), format!("W/{}", tag(second))]
+    {
+        let problem = refused(to(first).header("if-match", &tags), 412, "conflict").await;
+        assert!(problem["detail"].as_str().unwrap().ends_with(&stands), "{tags}: {problem}");
+    }
+    for nonsense in
+        [second.to_string(), format!("*, {}", tag(second)), format!("{} x", tag(second))]
+    {
+        refused(to(first).header("if-match", nonsense), 400, "invalid").await;
+    }
+    refused(to(first).header("if-none-match", tag(first)), 400, "invalid").await;
+    let one_of = to(first).header("if-match", format!("\"what\" ,{}", tag(second)));
+    assert_eq!(one_of.send().await.unwrap().status(), StatusCode::OK);
+    let lines = to(second).header("if-match", "\"what\"").header("if-match", tag(first));
+    assert_eq!(lines.send().await.unwrap().status(), StatusCode::OK);
+    let anywhere = to(first).header("if-match", "*").send().await.unwrap();
+    assert_eq!(anywhere.status(), StatusCode::OK);
+    assert_eq!(anywhere.headers()["etag"], tag(first).as_str());
+    let gone = || {
+        let delete = serving.client.delete(format!("{}/refs/heads/main", serving.base));
+        delete.header("if-match", "*")
+    };
+    assert_eq!(gone().send().await.unwrap().status(), StatusCode::NO_CONTENT);
+    let problem = refused(gone(), 412, "conflict").await;
+    assert!(problem["detail"].as_str().unwrap().ends_with("is not there"), "{problem}");
+    refused(to(first).header("if-match", "*"), 412, "conflict").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_learn_how_much_may_be_sent() {
+    let place = Place::new();
+    let limits = Limits {
+        upload_bytes: 1,
+        bundle_bytes: 2,
+        unfinished_bytes: 3,
+        missing_ids: 4,
+        ..Limits::default()
+    };
+    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    let server = serving.client.get(format!("{}/v1", serving.origin()));
+    let told = json(server, StatusCode::OK).await;
+    let limits = serde_json::json!({
+        "pack_bytes": 1, "bundle_bytes": 2, "unfinished_bytes": 3, "missing_ids": 4,
+    });
+    assert_eq!(told["limits"], limits);
 }
 
 #[tokio::test(flavor = "multi_thread")]

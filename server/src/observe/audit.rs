@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde::Serialize;
-use snap_core::base::{io::PathError, time::Time};
+use snap_core::base::{id::CommitId, io::PathError, time::Time};
 
 /// Only its owner may read it, and those whom the owner lets.
 const MODE: u32 = 0o600;
@@ -22,6 +22,10 @@ pub struct Audit {
     path: PathBuf,
     file: Mutex<Option<File>>,
 }
+
+/// Where a ref stood that was moved, in the extensions of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stood(pub Option<CommitId>);
 
 /// A line of it.
 #[derive(Debug, Serialize)]

@@ -26,11 +26,12 @@ use axum::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use percent_encoding::percent_decode_str;
+use snap_core::base::id::CommitId;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use self::{
-    audit::{Audit, Line},
+    audit::{Audit, Line, Stood},
     counted::counted,
     metrics::Metrics,
     route::route,
@@ -113,6 +114,9 @@ pub async fn observe<A: Future<Output = Response>>(
     entry.status = response.status();
     if let Some(problem) = response.extensions().get::<Problem>() {
         span.in_scope(|| tracing::debug!(code = ?problem.code, %problem, "refused"));
+    }
+    if let Some(Stood(at)) = response.extensions().get() {
+        entry.old = at.map(|id| id.to_string());
     }
     if let Some((audit, line)) = entry.take_line(Some(response.headers())) {
         let of_request = span.clone();
@@ -205,6 +209,8 @@ impl Entry {
             metrics.uploads.inc();
         }
         let old = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
+        // `*`, several commits, and what is none say nothing of where it stood.
+        let old = old.and_then(|tag| tag.trim().trim_matches('"').parse::<CommitId>().ok());
         Self {
             metrics,
             id: id.to_owned(),
@@ -214,7 +220,7 @@ impl Entry {
             path: path[..path.floor_char_boundary(PATH_BYTES)].to_owned(),
             route,
             repository,
-            old: old.map(|tag| tag.trim_matches('"').to_owned()),
+            old: old.map(|id| id.to_string()),
             is_upload,
             began: Instant::now(),
             // Whoever asked went away before there was an answer.

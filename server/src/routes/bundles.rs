@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Server,
-    conditional::{about, etag, is_known, not_modified, range_holds},
+    conditional::{about, etag, not_modified, wanted},
     disposition::{Manner, disposition},
     ids::Ids,
     path::Path,
@@ -138,14 +138,10 @@ pub(super) async fn read(
     let mut ready = lay_out(server, target, Have::default(), Memory::default()).await?;
     // What is kept is that of an id for good, but not the bytes of a bundle.
     ready.is_id = false;
-    if is_known(&headers, &ready.tag) {
-        return Ok(not_modified(ready.commit, false, &ready.tag));
+    match wanted((&method, &headers), (&ready.tag, ready.bytes))? {
+        None => Ok(not_modified(ready.commit, false, &ready.tag)),
+        Some(wanted) => ready.answer(&wanted, method == Method::HEAD),
     }
-    let wanted = match range_holds(&headers, &ready.tag) {
-        true => Wanted::of(&headers, ready.bytes)?,
-        false => Wanted::All,
-    };
-    ready.answer(&wanted, method == Method::HEAD)
 }
 
 /// What somebody has.

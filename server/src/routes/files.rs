@@ -18,9 +18,8 @@ use snap_core::base::id::{BlobId, CommitId, PackId};
 
 use super::{
     Server,
-    conditional::{about, etag, is_known, not_modified, range_holds},
+    conditional::{about, etag, not_modified, wanted},
     disposition::{Manner, content_type, disposition},
-    range::Wanted,
     target::{Asked, Target},
 };
 use crate::{
@@ -165,7 +164,7 @@ pub(super) async fn read(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let stall = server.settings().limits.stall();
-    let answer = Answer { headers, is_head: method == Method::HEAD, asked, stall };
+    let answer = Answer { headers, method, asked, stall };
     let repository = server.hub().get_open(&target.repo);
     let id: Option<CommitId> = target.rev.parse().ok();
     if let (Some(repository), Some(id)) = (&repository, id)
@@ -189,7 +188,7 @@ pub(super) async fn read(
 /// What an answer depends on beside the file.
 struct Answer {
     headers: HeaderMap,
-    is_head: bool,
+    method: Method,
     asked: AskedFile,
     /// How long it may stand still.
     stall: Duration,
@@ -203,12 +202,9 @@ impl Answer {
         bytes: Option<Bytes>,
         repository: &Arc<Repository>,
     ) -> Result<Response, Problem> {
-        if is_known(&self.headers, &file.etag) {
+        let wanted = wanted((&self.method, &self.headers), (&file.etag, file.size))?;
+        let Some(wanted) = wanted else {
             return Ok(not_modified(commit, is_id, &file.etag));
-        }
-        let wanted = match range_holds(&self.headers, &file.etag) {
-            true => Wanted::of(&self.headers, file.size)?,
-            false => Wanted::All,
         };
         let range = wanted.range(file.size);
         let mut response = Response::new(Body::empty());
@@ -221,7 +217,7 @@ impl Answer {
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         wanted.tell(&mut response, file.size)?;
-        if !self.is_head {
+        if self.method != Method::HEAD {
             *response.body_mut() = match bytes {
                 Some(bytes) => {
                     let part = bytes.slice(range.start as usize..range.end as usize);

@@ -52,13 +52,20 @@ impl UpstreamJson {
 #[derive(Serialize)]
 struct LimitsJson {
     pack_bytes: u64,
+    bundle_bytes: u64,
+    unfinished_bytes: u64,
     missing_ids: usize,
 }
 
 /// `GET /v1`: needs no token.
 pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
     let chosen = &server.settings().limits;
-    let limits = LimitsJson { pack_bytes: chosen.upload_bytes, missing_ids: chosen.missing_ids };
+    let limits = LimitsJson {
+        pack_bytes: chosen.upload_bytes,
+        bundle_bytes: chosen.bundle_bytes,
+        unfinished_bytes: chosen.unfinished_bytes,
+        missing_ids: chosen.missing_ids,
+    };
     let authentication = if server.access().is_guarded() { "bearer" } else { "none" };
     // Packs may come in parts.
     let capabilities = (chosen.unfinished_uploads > 0).then_some("uploads").into_iter().collect();

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use snap_core::{
     base::{id::ObjectId, observe::Observer},
@@ -17,11 +17,10 @@ use snap_core::{
 
 use super::{
     Server,
-    conditional::{etag, is_known, range_holds},
+    conditional::{etag, wanted},
     ids::Ids,
     packs::status,
     path::Path,
-    range::Wanted,
 };
 use crate::{
     body::{self, Memory, receive, whole},
@@ -53,6 +52,7 @@ fn object_id(text: &str) -> Result<ObjectId, Problem> {
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
+    method: Method,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let id = object_id(&id)?;
@@ -70,26 +70,19 @@ pub(super) async fn read(
         _ => etag(id)?,
     };
     let length = bytes.len() as u64;
-    let is_known = is_known(&headers, &tag);
-    let wanted = match !is_known && range_holds(&headers, &tag) {
-        true => Wanted::of(&headers, length)?,
-        false => Wanted::All,
+    let mut response = match wanted((&method, &headers), (&tag, length))? {
+        None => StatusCode::NOT_MODIFIED.into_response(),
+        Some(wanted) => {
+            let range = wanted.range(length);
+            let part = bytes.slice(range.start as usize..range.end as usize);
+            let mut response = body::keep(part, Memory::default()).await?.into_response();
+            let kind = HeaderValue::from_static("application/octet-stream");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            wanted.tell(&mut response, length)?;
+            response
+        }
     };
-    let range = wanted.range(length);
-    let part = bytes.slice(range.start as usize..range.end as usize);
-    let mut response = match is_known {
-        true => ().into_response(),
-        false => body::keep(part, Memory::default()).await?.into_response(),
-    };
-    match is_known {
-        true => *response.status_mut() = StatusCode::NOT_MODIFIED,
-        false => wanted.tell(&mut response, length)?,
-    }
     let headers = response.headers_mut();
-    if !is_known {
-        let bytes = HeaderValue::from_static("application/octet-stream");
-        headers.insert(header::CONTENT_TYPE, bytes);
-    }
     headers.insert(KIND, HeaderValue::from_static(kind.noun()));
     headers.insert(header::ETAG, tag);
     Ok(response)

@@ -12,9 +12,8 @@ use snap_core::base::{id::PackId, limits};
 
 use super::{
     Server,
-    conditional::{FOREVER, etag},
+    conditional::{FOREVER, etag, wanted},
     path::Path,
-    range::Wanted,
 };
 use crate::{
     body,
@@ -55,7 +54,7 @@ pub(super) async fn list(
     Ok(Json(PacksJson { packs: listed(packs) }))
 }
 
-/// `GET` and `HEAD /v1/repos/{repo}/packs/{id}`, with `Range`.
+/// `GET` and `HEAD /v1/repos/{repo}/packs/{id}`, or the `Range` of it.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
@@ -64,18 +63,25 @@ pub(super) async fn read(
 ) -> Result<Response, Problem> {
     let id = pack_id(&id)?;
     let (file, length) = server.with(repo, move |repository| repository.pack(&id)).await?;
-    let wanted = Wanted::of(&headers, length)?;
-    let range = wanted.range(length);
-    let mut response = Response::new(match method {
-        Method::HEAD => Body::empty(),
-        _ => server.send(move |out| body::copy(&file, range, out)).await?,
-    });
+    let tag = etag(id)?;
+    let wanted = wanted((&method, &headers), (&tag, length))?;
+    let mut response = Response::new(Body::empty());
+    match wanted {
+        None => *response.status_mut() = StatusCode::NOT_MODIFIED,
+        Some(wanted) => {
+            let kind = HeaderValue::from_static("application/vnd.snap.pack");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            wanted.tell(&mut response, length)?;
+            if method != Method::HEAD {
+                let range = wanted.range(length);
+                *response.body_mut() =
+                    server.send(move |out| body::copy(&file, range, out)).await?;
+            }
+        }
+    }
     let headers = response.headers_mut();
-    let kind = HeaderValue::from_static("application/vnd.snap.pack");
-    headers.insert(header::CONTENT_TYPE, kind);
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(FOREVER));
-    headers.insert(header::ETAG, etag(id)?);
-    wanted.tell(&mut response, length)?;
+    headers.insert(header::ETAG, tag);
     Ok(response)
 }
 

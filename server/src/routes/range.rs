@@ -19,10 +19,11 @@ pub(super) enum Wanted {
 impl Wanted {
     /// What a request wants of something of `length` bytes.
     pub(super) fn of(headers: &HeaderMap, length: u64) -> Result<Self, Problem> {
-        let text = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
-        let Some(spec) = text.and_then(|text| text.strip_prefix("bytes=")) else {
-            return Ok(Self::All);
-        };
+        let mut lines = headers.get_all(header::RANGE).iter();
+        // Several lines are several ranges.
+        let (Some(line), None) = (lines.next(), lines.next()) else { return Ok(Self::All) };
+        let spec = line.to_str().ok().and_then(|text| text.strip_prefix("bytes="));
+        let Some(spec) = spec else { return Ok(Self::All) };
         let Some((first, last)) = spec.trim().split_once('-') else { return Ok(Self::All) };
         let range = match (first.parse::<u64>(), last.parse::<u64>()) {
             (Ok(first), Ok(last)) if first <= last => first..last.saturating_add(1).min(length),
@@ -31,7 +32,7 @@ impl Wanted {
             _ => return Ok(Self::All),
         };
         if range.start >= range.end {
-            return Err(Problem::new(Code::Range, format!("it has {length} bytes")));
+            return Err(Problem::no_such_bytes(length));
         }
         Ok(Self::Part(range))
     }
@@ -91,6 +92,10 @@ mod tests {
             assert_eq!(of(text, 10), None, "{text}");
         }
         assert_eq!(of("bytes=0-", 0), None);
+        let mut twice = HeaderMap::new();
+        twice.append(header::RANGE, "bytes=2-5".parse().unwrap());
+        twice.append(header::RANGE, "bytes=7-8".parse().unwrap());
+        assert_eq!(Wanted::of(&twice, 10).unwrap(), Wanted::All);
     }
 
     #[test]

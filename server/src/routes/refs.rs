@@ -1,6 +1,8 @@
 //! Refs: read, moved by compare-and-swap, deleted. The ETag of a ref is the id
 //! of the commit that it stands at.
 
+use std::sync::Arc;
+
 use axum::{
     Extension, Json,
     body::Body,
@@ -16,14 +18,15 @@ use snap_core::{
 
 use super::{
     Server,
-    conditional::{etag, is_known},
+    conditional::{Tags, etag, is_known},
     path::Path,
 };
 use crate::{
     access::who::Who,
     body::whole,
+    observe::audit::Stood,
     problem::{Code, Problem},
-    repository::Expected,
+    repository::{Expected, Repository},
 };
 
 #[derive(Serialize)]
@@ -122,18 +125,21 @@ pub(super) async fn write(
     body: Body,
 ) -> Result<Response, Problem> {
     let name = named(&name)?;
-    let expected = expected(&headers)?;
+    let condition = Condition::of(&headers)?;
     let body = whole(body, server.accept(limits::REF_BYTES as u64)).await?;
     let invalid = |why: String| Problem::new(Code::Invalid, why);
     let sent: MoveJson =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
     let commit: CommitId =
         sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
-    let moved = server
-        .with(repo, move |repository| repository.swap(&name, expected, Some(commit), who.logged()));
-    moved.await?;
+    let moved = server.with(repo, move |repository| {
+        let expected = condition.expected(repository, &name)?;
+        repository.swap(&name, expected, Some(commit), who.logged())?;
+        Ok(expected)
+    });
+    let expected = moved.await?;
     let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, [(header::ETAG, etag(commit)?)]).into_response())
+    Ok((status, stood(expected), [(header::ETAG, etag(commit)?)]).into_response())
 }
 
 /// `DELETE /v1/repos/{repo}/refs/{name}`, with `If-Match`.
@@ -142,30 +148,76 @@ pub(super) async fn delete(
     Path((repo, name)): Path<(String, String)>,
     Extension(who): Extension<Who>,
     headers: HeaderMap,
-) -> Result<StatusCode, Problem> {
+) -> Result<impl IntoResponse + use<>, Problem> {
     let name = named(&name)?;
-    let expected = expected(&headers)?;
-    if expected == Expected::Absent {
+    let condition = Condition::of(&headers)?;
+    if condition == Condition::New {
         return Err(Problem::new(Code::NoCondition, "If-Match says where it stands"));
     }
-    let deleted =
-        server.with(repo, move |repository| repository.swap(&name, expected, None, who.logged()));
-    deleted.await?;
-    Ok(StatusCode::NO_CONTENT)
+    let deleted = server.with(repo, move |repository| {
+        let expected = condition.expected(repository, &name)?;
+        repository.swap(&name, expected, None, who.logged())?;
+        Ok(expected)
+    });
+    Ok((StatusCode::NO_CONTENT, stood(deleted.await?)))
 }
 
-/// Where the ref must stand.
-fn expected(headers: &HeaderMap) -> Result<Expected, Problem> {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
-    match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {
-        (Some(tag), None) => {
-            let id = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-            let id = id.and_then(|id| id.parse().ok());
-            // Somebody else's tag matches nothing of ours.
-            id.map(Expected::At).ok_or_else(|| Problem::new(Code::Conflict, ""))
-        }
-        (None, Some("*")) => Ok(Expected::Absent),
-        (None, None) => Err(Problem::new(Code::NoCondition, "If-Match or If-None-Match: *")),
-        _ => Err(Problem::new(Code::Invalid, "one of If-Match and If-None-Match: *")),
+/// For the log of writes.
+fn stood(expected: Expected) -> Extension<Stood> {
+    match expected {
+        Expected::Absent => Extension(Stood(None)),
+        Expected::At(id) => Extension(Stood(Some(id))),
     }
+}
+
+/// Where a ref must stand to be moved, as a request says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Condition {
+    /// Nowhere: it is new.
+    New,
+    /// Anywhere.
+    There,
+    /// At one of these.
+    At(Vec<CommitId>),
+}
+
+impl Condition {
+    fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let matching = Tags::of(headers, &header::IF_MATCH)?;
+        match (matching, Tags::of(headers, &header::IF_NONE_MATCH)?) {
+            (Some(Tags::Any), None) => Ok(Self::There),
+            // Tags that are none of ours match nothing.
+            (Some(Tags::These(tags)), None) => {
+                Ok(Self::At(tags.into_iter().filter_map(tagged_commit).collect()))
+            }
+            (None, Some(Tags::Any)) => Ok(Self::New),
+            (None, None) => Err(Problem::new(Code::NoCondition, "If-Match or If-None-Match: *")),
+            _ => Err(Problem::new(Code::Invalid, "one of If-Match and If-None-Match: *")),
+        }
+    }
+
+    /// Where it stands if that is where it must. Of one commit that is found out
+    /// when it is moved.
+    fn expected(&self, repository: &Arc<Repository>, name: &RefName) -> Result<Expected, Problem> {
+        let any_of = match self {
+            Self::New => return Ok(Expected::Absent),
+            Self::There => None,
+            Self::At(ids) => Some(ids.as_slice()),
+        };
+        if let Some([only]) = any_of {
+            return Ok(Expected::At(*only));
+        }
+        let why = match repository.standing(name)? {
+            Some(at) if any_of.is_none_or(|ids| ids.contains(&at)) => return Ok(Expected::At(at)),
+            Some(at) => format!("{name} stands at {at}"),
+            None => format!("{name} is not there"),
+        };
+        Err(Problem::new(Code::Conflict, why))
+    }
+}
+
+/// The commit that a strong ETag names.
+fn tagged_commit(tag: &[u8]) -> Option<CommitId> {
+    let id = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    std::str::from_utf8(id).ok()?.parse().ok()
 }

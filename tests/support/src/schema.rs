@@ -95,9 +95,25 @@ fn pattern_fn(pattern: &str) -> Option<Test> {
         "^[0-7]{4}$" => {
             Some(|text| text.len() == 4 && text.bytes().all(|b| (b'0'..=b'7').contains(&b)))
         }
+        "^\"[^\"]+\"$" => Some(|text| text.len() > 2 && is_quoted(text)),
+        "^bytes [0-9]+-[0-9]+/[0-9]+$" => Some(|text| is_part(text, |of| of.split_once('-'))),
+        "^bytes \\*/[0-9]+$" => Some(|text| is_part(text, |of| (of == "*").then_some(("0", "0")))),
         TIME => Some(is_time),
         _ => None,
     }
+}
+
+fn is_quoted(text: &str) -> bool {
+    let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    inner.is_some_and(|inner| !inner.contains('"'))
+}
+
+/// What `Content-Range` says; `ends` takes its bytes apart.
+fn is_part(text: &str, ends: impl Fn(&str) -> Option<(&str, &str)>) -> bool {
+    let parts = text.strip_prefix("bytes ").and_then(|text| text.split_once('/'));
+    parts.and_then(|(of, length)| Some((ends(of)?, length))).is_some_and(|((from, to), length)| {
+        [from, to, length].iter().all(|number| digits(number, (1, 20)))
+    })
 }
 
 fn is_hex(text: &str) -> bool {
