@@ -1,9 +1,15 @@
 //! What can be seen of a server from outside: ids, metrics, the log of writes.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
 use futures::{StreamExt, stream};
 use reqwest::{Body, RequestBuilder, StatusCode};
 use serde_json::Value;
-use snap_core::base::id::PackId;
+use snap_core::base::id::{BlobId, PackId};
 use snap_server::{
     access::who::Right,
     settings::{Limits, Log, Quota, Settings},
@@ -12,7 +18,31 @@ use snap_server::{
 use crate::{
     place::{Place, Serving, json, refused},
     tokens::{status, token},
+    upstream::{pack, relay},
 };
+
+/// What is counted, once it fits: an answer counts once its last byte is on its way.
+async fn metrics(serving: &Serving, secret: &str, fits: impl Fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    for _ in 0..500 {
+        let asked = serving.client.get(format!("{}/metrics", serving.origin()));
+        // Who was one too many has no answer.
+        if let Ok(answer) = asked.bearer_auth(secret).send().await {
+            text = answer.text().await.unwrap();
+        }
+        if fits(&text) {
+            return text;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it was never so:\n{text}");
+}
+
+/// The number behind the name of what is counted, with its labels.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.parse().ok()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_answer_has_an_id() {
@@ -25,6 +55,13 @@ async fn each_answer_has_an_id() {
     assert!(made.headers().contains_key("content-length"));
     let lost = serving.client.get(format!("{}/nothing", serving.origin())).send().await.unwrap();
     assert_eq!(lost.headers()["x-request-id"].len(), 16);
+    // What is no request has none, nor anything else to say.
+    let mut stream = TcpStream::connect(serving.origin().trim_start_matches("http://")).unwrap();
+    stream.write_all(b"what\r\n\r\n").unwrap();
+    let mut bare = String::new();
+    stream.read_to_string(&mut bare).unwrap();
+    assert!(bare.starts_with("HTTP/1.1 400 ") && bare.ends_with("\r\n\r\n"), "{bare}");
+    assert!(!bare.to_ascii_lowercase().contains("x-request-id"), "{bare}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,27 +80,23 @@ async fn what_happens_is_counted() {
         let file = serving.get(&format!("commits/{commit}/files/a")).bearer_auth(&read);
         assert_eq!(status(file).await, 200);
     }
-    let metrics = || serving.client.get(format!("{}/metrics", serving.origin()));
-    refused(metrics(), 401, "unauthorized").await;
-    refused(metrics().bearer_auth(&read), 403, "forbidden").await;
-    let mut text = String::new();
+    let asked = || serving.client.get(format!("{}/metrics", serving.origin()));
+    refused(asked(), 401, "unauthorized").await;
+    refused(asked().bearer_auth(&read), 403, "forbidden").await;
+    let missing = serving.client.post(format!("{}/missing", serving.base)).bearer_auth(&read);
+    assert_eq!(status(missing.body(vec![0; 64])).await, 200);
     let counted =
         "snap_requests_total{method=\"GET\",route=\"/v1/repos/*/packs/*\",status=\"200\"} 3";
-    // An answer counts once its last byte is on its way.
-    for _ in 0..100 {
-        let answer = metrics().bearer_auth(&all).send().await.unwrap();
-        text = String::from_utf8(answer.bytes().await.unwrap().to_vec()).unwrap();
-        if text.contains(counted) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    let text = metrics(&serving, &all, |text| text.contains(counted)).await;
     let bytes = place.pack_bytes(&pack).len();
     for line in [
         counted,
         "snap_cache_lookups_total{cache=\"files\",outcome=\"hit\"} 2",
         "snap_cache_lookups_total{cache=\"files\",outcome=\"miss\"} 1",
         "snap_requests_in_flight 1",
+        "snap_uploads_in_flight 0",
+        "snap_received_bytes_total 64",
+        "snap_refused_connections_total 0",
         "snap_store_packs{repository=\"default\"} 1",
         &format!("snap_store_bytes{{repository=\"default\"}} {bytes}"),
         "snap_request_seconds_bucket{le=\"0.001\",route=\"/metrics\"}",
@@ -71,6 +104,8 @@ async fn what_happens_is_counted() {
     ] {
         assert!(text.contains(line), "no `{line}` in:\n{text}");
     }
+    let sent = number(&text, "snap_sent_bytes_total").unwrap();
+    assert!(sent >= 3 * (bytes + "content".len()) as u64, "{sent}");
     let origin = serving.origin();
     let ready = serving.client.get(format!("{origin}/ready")).send().await.unwrap();
     assert_eq!(ready.status(), 200);
@@ -79,6 +114,67 @@ async fn what_happens_is_counted() {
     fs_err::rename(place.store(), place.folder.path().join("away")).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     refused(serving.client.get(format!("{origin}/ready")), 503, "unavailable").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_counts_while_it_comes() {
+    let place = Place::new();
+    let serving = Serving::of(&place);
+    let (begun, never) = (futures::stream::iter([Ok("SNAP")]), futures::stream::pending());
+    let body =
+        reqwest::Body::wrap_stream(begun.chain(never).map(|piece: std::io::Result<_>| piece));
+    let put = serving.put(&format!("packs/{}", "5f".repeat(32)), body);
+    let coming = tokio::spawn(put.send());
+    let under_way = |text: &str| number(text, "snap_uploads_in_flight");
+    let text = metrics(&serving, "", |text| under_way(text) == Some(1)).await;
+    assert!(number(&text, "snap_requests_in_flight") >= Some(2), "{text}");
+    coming.abort();
+    metrics(&serving, "", |text| under_way(text) == Some(0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_were_too_many_are_counted() {
+    let place = Place::new();
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    let refused = |text: &str| number(text, "snap_refused_connections_total");
+    metrics(&serving, "", |text| refused(text) == Some(0)).await;
+    // The one that there may be is kept.
+    let address = serving.origin().trim_start_matches("http://").to_owned();
+    let mut other = TcpStream::connect(address).unwrap();
+    assert_eq!(other.read(&mut [0; 9]).unwrap_or_default(), 0, "it is ended");
+    metrics(&serving, "", |text| refused(text) > Some(0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_relay_looks_for_is_counted() {
+    let (place, folder) = (Place::new(), tempfile::tempdir().unwrap());
+    let commit = place.change("a", "content");
+    let server = Serving::of(&place);
+    let relayed = relay(server.origin(), folder.path());
+    let looked = |text: &str, cache: &str| {
+        ["hit", "miss"].map(|outcome| {
+            let labels = format!("{{cache=\"{cache}\",outcome=\"{outcome}\"}}");
+            number(text, &format!("snap_cache_lookups_total{labels}")).unwrap_or_default()
+        })
+    };
+    // An object is read from its frame each time.
+    let blob = format!("objects/{}", BlobId::of(b"content"));
+    assert_eq!(status(relayed.get("commits/main/files/a")).await, 200);
+    let first = looked(&metrics(&relayed, "", |_| true).await, "frames");
+    assert!(first[1] > 0, "{first:?}");
+    assert_eq!(status(relayed.get(&blob)).await, 200);
+    let text = metrics(&relayed, "", |_| true).await;
+    let second = looked(&text, "frames");
+    assert!(second[0] > first[0] && second[1] == first[1], "{first:?} {second:?}");
+    assert_eq!(looked(&text, "packs"), [0, 0]);
+    for id in place.repo.store().packs() {
+        for _ in 0..3 {
+            assert_eq!(pack(&relayed, &id).await, place.pack_bytes(&id));
+        }
+    }
+    let text = metrics(&relayed, "", |_| true).await;
+    assert_eq!(looked(&text, "packs"), [2, 1], "of {commit}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,6 +226,13 @@ async fn each_write_is_logged_with_who_it_was() {
     assert_eq!((&last["request"], &last["name"]), (&"push-7".into(), &"heads/main".into()));
     assert_eq!((&last["old"], &last["new"]), (&Value::Null, &first.to_string().into()));
     assert_eq!(last["address"], "127.0.0.1");
+    // Where it stood is found out where the condition does not say.
+    let gone = serving.client.delete(format!("{}/refs/heads/main", serving.base));
+    let gone = gone.header("if-match", "*").bearer_auth(&write);
+    assert_eq!(status(gone).await, 204);
+    let text = fs_err::read_to_string(&audit).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["old"], &last["new"]), (&first.to_string().into(), &Value::Null));
 }
 
 #[tokio::test(flavor = "multi_thread")]

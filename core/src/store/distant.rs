@@ -43,6 +43,9 @@ pub trait Distant: Debug + Send + Sync {
     /// so that it can be under way. Returns at once.
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]);
 
+    /// Takes note that a frame of a stub was there, and need not come.
+    fn was_here(&self) {}
+
     /// Where a pack lies, in words for the user, if that is known.
     fn place(&self, _pack: PackId) -> Option<String> {
         None

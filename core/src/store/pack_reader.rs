@@ -174,6 +174,9 @@ impl PackFile {
     /// As [`PackFile::stored`].
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
         if self.may_be_here(frame) && self.reads_right(frame, stored)? {
+            if let Some(fetcher) = &self.fetcher {
+                fetcher.distant.was_here();
+            }
             return Ok(());
         }
         match (self.home, &self.fetcher) {

@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU64},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -21,7 +21,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::hub::Hub;
+use crate::{hub::Hub, upstream::cache::Lookups};
 
 /// How old the sizes of stores may be.
 const SIZES_FOR: Duration = Duration::from_secs(30);
@@ -157,6 +157,15 @@ impl Metrics {
         self.cache.get_or_create(&CacheLabels { cache, outcome }).inc();
     }
 
+    /// Takes over what was counted of a cache of an upstream.
+    fn looked_for(&self, cache: &'static str, lookups: &Lookups) {
+        for (outcome, count) in [("hit", lookups.found()), ("miss", lookups.missed())] {
+            let counter = self.cache.get_or_create(&CacheLabels { cache, outcome });
+            // Somebody else may have asked a little later.
+            counter.inner().fetch_max(count, Ordering::Relaxed);
+        }
+    }
+
     /// Counts a request that was answered whole.
     pub(super) fn answered(&self, method: &http::Method, route: &str, status: u16, took: Duration) {
         // Whoever asks may invent methods.
@@ -176,6 +185,11 @@ impl Metrics {
     /// None that can happen: text is written to memory.
     pub fn text(&self, hub: &Hub) -> Result<String, fmt::Error> {
         self.measure(|before| sizes(hub, before));
+        if let Some(upstream) = hub.upstream() {
+            let cache = upstream.cache();
+            self.looked_for("packs", cache.packs());
+            self.looked_for("frames", cache.frames());
+        }
         let mut text = String::new();
         // Nobody changes the sizes meanwhile.
         let _measured = self.measured();

@@ -52,6 +52,31 @@ const DIGITS: usize = 32;
 /// Folder of packs in `cache/` of a store that are not upstream yet.
 pub(super) const PENDING: &str = "pending";
 
+/// What was looked for in it.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    found: AtomicU64,
+    missed: AtomicU64,
+}
+
+impl Lookups {
+    /// It was there, or not.
+    pub(super) fn count(&self, was_here: bool) {
+        let counter = if was_here { &self.found } else { &self.missed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was there.
+    pub fn found(&self) -> u64 {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// How often it had to come.
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+}
+
 /// The folder.
 #[derive(Debug)]
 pub struct Cache {
@@ -61,6 +86,10 @@ pub struct Cache {
     open: Mutex<HashMap<PathBuf, Kept>>,
     /// When no room could be made.
     trimming: Mutex<Option<Instant>>,
+    /// Whole packs that somebody wanted.
+    packs: Lookups,
+    /// Frames of packs that are not here whole.
+    frames: Lookups,
     _lock: File,
 }
 
@@ -132,6 +161,8 @@ impl Cache {
                         used_bytes: AtomicU64::new(0),
                         open: Mutex::default(),
                         trimming: Mutex::default(),
+                        packs: Lookups::default(),
+                        frames: Lookups::default(),
                         _lock: lock,
                     };
                     cache.trim();
@@ -147,6 +178,16 @@ impl Cache {
     /// The folder.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whole packs that were looked for in it.
+    pub fn packs(&self) -> &Lookups {
+        &self.packs
+    }
+
+    /// Frames that were looked for in packs that are not in it whole.
+    pub fn frames(&self) -> &Lookups {
+        &self.frames
     }
 
     /// Folder of a repository.

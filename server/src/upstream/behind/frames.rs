@@ -42,6 +42,7 @@ pub(super) struct Frames {
 impl Distant for Frames {
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, DistantError> {
         let turn = self.watch.begin(self.contact.is_given_up()).ok_or_else(gone)?;
+        self.cache.frames().count(false);
         match self.packs.read(pack, range) {
             Ok(bytes) => {
                 drop(turn);
@@ -64,6 +65,10 @@ impl Distant for Frames {
 
     fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
         self.packs.will_need(ranges);
+    }
+
+    fn was_here(&self) {
+        self.cache.frames().count(true);
     }
 
     fn place(&self, pack: PackId) -> Option<String> {

@@ -231,13 +231,15 @@ impl Behind {
     /// # Errors
     /// [`Code::Unavailable`], [`Code::Damaged`].
     pub fn whole(&self, id: &PackId) -> Result<Option<File>, Problem> {
-        for _ in 0..FETCHES {
+        for attempt in 0..FETCHES {
             if !self.store().packs().contains(id) {
                 return Ok(None);
             }
-            if let Some(file) =
-                self.open_whole(id).map_or_else(|| self.fetch(id), |f| Ok(Some(f)))?
-            {
+            let here = self.open_whole(id);
+            if attempt == 0 {
+                self.upstream.cache.packs().count(here.is_some());
+            }
+            if let Some(file) = here.map_or_else(|| self.fetch(id), |file| Ok(Some(file)))? {
                 touch(&file);
                 return Ok(Some(file));
             }
