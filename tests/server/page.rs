@@ -69,6 +69,59 @@ async fn one_gets_from_the_repositories_to_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn labels_stand_in_the_list_of_commits() {
+    let place = Place::new();
+    place.change("a", "first");
+    fs_err::write(place.folder.path().join("files/a"), "second").unwrap();
+    let labels = [("ci", "118"), ("nightly", "")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let options = commit::Options { labels, ..Default::default() };
+    let source = commit::Source::Folder(place.folder.path().join("files"));
+    let id = commit::run(&place.repo, source, &options, &Silent).unwrap().id.unwrap();
+    let serving = Serving::of(&place);
+    let log = page(&serving, "/r/default").await;
+    let row = |id: CommitId| {
+        let link = format!("href=\"/r/default/c/{id}\"");
+        log.split("<tr role=\"row\">").find(|row| row.contains(&link)).unwrap()
+    };
+    let first = place.repo.store().commit(&id).unwrap().parents[0];
+    for label in
+        ["<span class=\"chip label\">ci=118</span>", "<span class=\"chip label\">nightly</span>"]
+    {
+        assert!(row(id).contains(label), "{label}: {log}");
+        assert!(!row(first).contains(label), "{label}: {log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_is_saved_in_each_form() {
+    let place = Place::new();
+    let id = place.change("sub/of it/a", "content");
+    let serving = Serving::of(&place);
+    let at_top = page(&serving, "/r/default").await;
+    assert!(!at_top.contains("/archive."), "{at_top}");
+    for (path, of) in [("", ""), ("/sub/of%20it", "?path=sub%2Fof%20it")] {
+        let shown = page(&serving, &format!("/r/default/c/main{path}")).await;
+        for (form, kind, begins) in [
+            ("zip", "application/zip", &b"PK\x03\x04"[..]),
+            ("tar", "application/x-tar", b""),
+            ("tar.zst", "application/zstd", b"\x28\xb5\x2f\xfd"),
+        ] {
+            let link = format!("/v1/repos/default/commits/{id}/archive.{form}{of}");
+            assert!(shown.contains(&format!("href=\"{link}\"")), "{link}: {shown}");
+            let saved = serving.client.get(format!("{}{link}", serving.origin()));
+            let saved = saved.send().await.unwrap();
+            assert_eq!(saved.status(), StatusCode::OK, "{link}");
+            assert_eq!(saved.headers()["content-type"], kind, "{link}");
+            let bytes = saved.bytes().await.unwrap();
+            assert!(bytes.starts_with(begins), "{link}");
+            let has_magic = bytes.get(257..262) == Some(&b"ustar"[..]);
+            assert_eq!(has_magic, form == "tar", "{link}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_text_is_shown_as_what_it_is() {
     let place = Place::new();
     place.change("empty", "");

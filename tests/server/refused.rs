@@ -1,7 +1,18 @@
 //! Clients that lie, and those who look for what is not theirs: nothing is left
 //! of what they send.
 
-use snap_core::{base::id::PackId, format::outline};
+use std::process::Command;
+
+use snap_core::{
+    base::{
+        id::{BlobId, PackId},
+        limits,
+    },
+    format::{
+        outline,
+        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind},
+    },
+};
 use snap_server::{
     access::who::Right,
     settings::{Limits, Settings},
@@ -38,6 +49,105 @@ async fn a_pack_that_is_not_what_it_says_leaves_nothing() {
     refused(serving.put("packs/..%2F..%2Fconfig.toml", bytes), 400, "invalid").await;
     assert!(is_clean(&there));
     assert!(there.repo.store().packs().is_empty());
+}
+
+/// What zstd expands to so many bytes, all of them zeros; it says so itself or not.
+fn bomb(bytes: usize, says_so: bool) -> Vec<u8> {
+    const BLOCK: usize = 128 << 10;
+    let mut made = vec![0x28, 0xb5, 0x2f, 0xfd];
+    match says_so {
+        true => {
+            made.push(0xe0);
+            made.extend((bytes as u64).to_le_bytes());
+        }
+        // A window of 1 MiB.
+        false => made.extend([0x00, 0x50]),
+    }
+    for start in (0..bytes).step_by(BLOCK) {
+        let length = BLOCK.min(bytes - start);
+        let is_last = u32::from(start + length == bytes);
+        // One byte, so many times.
+        made.extend(&((length as u32) << 3 | 1 << 1 | is_last).to_le_bytes()[..3]);
+        made.push(0);
+    }
+    made
+}
+
+/// A pack of one frame with one blob of zeros, which are said to be so long.
+fn pack_of(stored: &[u8], raw_bytes: u32) -> (PackId, Vec<u8>) {
+    let frame = Frame {
+        offset: HEADER_BYTES as u64,
+        stored_bytes: stored.len() as u32,
+        raw_bytes,
+        objects: 1,
+        codec: Codec::Zstd,
+        class: Class::Data,
+        checksum: pack::checksum(stored),
+    };
+    let zeros = vec![0; (raw_bytes as usize).min(limits::FRAME_RAW_BYTES)];
+    let object =
+        Object { id: BlobId::of(&zeros).object(), kind: ObjectKind::Blob, bytes: raw_bytes };
+    let mut bytes = pack::encode_header().to_vec();
+    bytes.extend_from_slice(stored);
+    bytes.extend_from_slice(&pack::encode_footer(&[frame], &[object], HEADER_BYTES as u64));
+    (PackId::from_bytes(*blake3::hash(&bytes).as_bytes()), bytes)
+}
+
+/// The most memory that this process ever took.
+fn most_bytes() -> usize {
+    let status = fs_err::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+async fn send_bombs() {
+    const HUGE: usize = 1 << 30;
+    let frame = limits::FRAME_RAW_BYTES;
+    let (honest, there) = (Place::new(), Place::new());
+    let (serving, other) = (Serving::of(&there), Serving::of(&honest));
+    let put = |serving: &Serving, (id, bytes): (PackId, Vec<u8>)| {
+        assert!(bytes.len() < 64 << 10);
+        serving.put(&format!("packs/{id}"), bytes)
+    };
+    // As much as a frame may be, and says it is.
+    for says_so in [false, true] {
+        let sent = put(&other, pack_of(&bomb(frame, says_so), frame as u32)).send().await.unwrap();
+        assert_eq!(sent.status(), 201);
+    }
+    let before = most_bytes();
+    for says_so in [false, true] {
+        let stored = bomb(HUGE, says_so);
+        // It lies, or says what no frame may be.
+        for raw_bytes in [0, 1000, frame, frame + 1, HUGE, u32::MAX as usize] {
+            let bomb = pack_of(&stored, raw_bytes as u32);
+            refused(put(&serving, bomb.clone()), 422, "rejected").await;
+            let part = serving.client.patch(format!("{}/uploads/{}", serving.base, bomb.0));
+            let part = part.header("upload-offset", 0).header("upload-length", bomb.1.len());
+            refused(part.body(bomb.1), 422, "rejected").await;
+        }
+    }
+    let grown = most_bytes() - before;
+    assert!(grown < 96 << 20, "{grown} bytes");
+    assert!(is_clean(&there));
+    assert!(there.repo.store().packs().is_empty());
+    let left = fs_err::read_dir(there.store().join("tmp")).unwrap().flatten();
+    let left: Vec<_> = left.flat_map(|folder| fs_err::read_dir(folder.path()).unwrap()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn bombs_take_no_memory_and_leave_nothing() {
+    const ALONE: &str = "SNAP_TEST_ALONE";
+    // In a process of its own, in which no other test takes memory.
+    if std::env::var_os(ALONE).is_none() {
+        let name = "refused::bombs_take_no_memory_and_leave_nothing";
+        let mut alone = Command::new(std::env::current_exe().unwrap());
+        let done = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        let told = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(send_bombs());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -71,7 +71,7 @@ pub(super) fn put(document: &mut DocumentMut, name: &str, text: &str) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::{super::Settings, *};
 
@@ -110,11 +110,57 @@ mod tests {
         toml_edit::de::from_str::<Settings>(&all).unwrap();
     }
 
-    #[test]
-    fn the_manual_has_every_key() {
+    /// What the manual says of the default of each key.
+    fn told() -> BTreeMap<String, String> {
         let manual = include_str!("../../../docs/server.md");
-        for key in KEYS {
-            assert!(manual.contains(&format!("`{key}")), "{key}");
+        let rows = manual.lines().skip_while(|line| !line.starts_with("| key | default |")).skip(2);
+        let mut found = BTreeMap::new();
+        for row in rows.take_while(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            // Between marks of code; names that users give are no part of a key.
+            for name in cells[1].split('`').skip(1).step_by(2) {
+                let name = name.trim_matches(['[', ']']).trim_end_matches(".\"NAME\"");
+                assert_eq!(found.insert(name.to_owned(), cells[2].to_owned()), None, "{name}");
+            }
         }
+        found
+    }
+
+    /// The default of each key that has one, as it is written.
+    fn defaults() -> BTreeMap<String, String> {
+        let text = toml_edit::ser::to_string(&Settings::default()).unwrap();
+        let document: DocumentMut = text.parse().unwrap();
+        let value = |key: &&str| {
+            let mut item = document.as_item();
+            for part in key.split('.') {
+                item = item.get(part)?;
+            }
+            let value = item.as_value().filter(|value| !value.is_inline_table())?;
+            Some(((*key).to_owned(), value.to_string().trim().to_owned()))
+        };
+        let mut found: BTreeMap<String, String> = KEYS.iter().filter_map(value).collect();
+        // A key of what is not there has none of its own.
+        let oidc = "[oidc]\nissuer = \"\"\naudience = \"\"";
+        let oidc = toml_edit::de::from_str::<Settings>(oidc).unwrap().oidc.unwrap();
+        found.insert("oidc.name_claim".to_owned(), format!("{:?}", oidc.name_claim));
+        found
+    }
+
+    #[test]
+    fn the_manual_has_every_key_with_its_default() {
+        let mut told = told();
+        // In place of these there is something that the place says.
+        for (key, place) in [
+            ("cache", "`$XDG_CACHE_HOME/snap/serve`"),
+            ("tokens", "`tokens.toml` in what is served"),
+        ] {
+            assert_eq!(told.insert(key.to_owned(), "none".to_owned()).as_deref(), Some(place));
+        }
+        let defaults = defaults();
+        assert!(defaults.len() > 20, "{defaults:?}");
+        let none = || "none".to_owned();
+        let code = |value: &String| format!("`{value}`");
+        let wanted = |key: &str| (key.to_owned(), defaults.get(key).map_or_else(none, code));
+        assert_eq!(told, KEYS.iter().map(|key| wanted(key)).collect());
     }
 }
