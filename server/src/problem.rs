@@ -151,6 +151,11 @@ impl Problem {
         Self { retry_after_secs: Some(secs), ..Self::new(Code::SlowDown, detail) }
     }
 
+    /// Contents that were sent are more than is read to check them.
+    pub fn too_much(error: &dyn Error) -> Self {
+        Self::new(Code::TooLarge, format!("{error} (`limits.content_bytes`)"))
+    }
+
     /// Something that is not there.
     pub fn not_found(what: impl fmt::Display) -> Self {
         Self::new(Code::NotFound, format!("there is no {what}"))
@@ -278,6 +283,7 @@ impl From<AcceptError> for Problem {
             AcceptError::Damaged(source) => {
                 Self::new(Code::Rejected, format!("the packs are damaged: {source}"))
             }
+            AcceptError::TooMuch { .. } => Self::too_much(&error),
             _ => Self::of_engine(error.kind(), &error),
         }
     }

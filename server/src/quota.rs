@@ -1,5 +1,6 @@
 //! How much each repository may hold. What is on its way in counts as if it were
-//! there, so several that come at once do not get past it together.
+//! there, so several that come at once do not get past it together; what has come in
+//! part counts as if it were whole.
 
 use std::{
     collections::HashMap,
@@ -58,6 +59,28 @@ impl Quotas {
         length: Option<u64>,
         most: u64,
     ) -> Result<Option<Room>, Problem> {
+        self.make(repository, (length, most), None)
+    }
+
+    /// The same for what is to be of `length` bytes and may be here in part.
+    ///
+    /// # Errors
+    /// As [`room`](Self::room).
+    pub fn room_for_rest(
+        &self,
+        repository: &Repository,
+        hash: &blake3::Hash,
+        length: u64,
+    ) -> Result<Option<Room>, Problem> {
+        self.make(repository, (Some(length), length), Some(hash))
+    }
+
+    fn make(
+        &self,
+        repository: &Repository,
+        (length, most): (Option<u64>, u64),
+        besides: Option<&blake3::Hash>,
+    ) -> Result<Option<Room>, Problem> {
         let name = repository.name();
         let quota = self.chosen.repositories.get(name).copied().or(self.chosen.default_bytes);
         let Some(quota) = quota else { return Ok(None) };
@@ -65,7 +88,7 @@ impl Quotas {
         // What is there is looked at under the lock: whatever ends to be on its
         // way meanwhile counts once at least.
         let mut coming = lock(&of_it);
-        let there = repository.bytes()?;
+        let there = repository.bytes(besides)?;
         let left = quota.saturating_sub(there).saturating_sub(*coming);
         let bytes = length.unwrap_or(most.min(left));
         if left == 0 || bytes > left {

@@ -16,6 +16,7 @@
 //! stall_secs = 60
 //! upload_bytes = 1073741824
 //! bundle_bytes = 68719476736
+//! content_bytes = 17592186044416
 //! missing_ids = 1000000
 //! cache_bytes = 67108864
 //! upstream_secs = 5
@@ -145,6 +146,8 @@ pub struct Limits {
     pub upload_bytes: u64,
     /// Longest bundle that is taken.
     pub bundle_bytes: u64,
+    /// Bytes of contents that are read to check one push.
+    pub content_bytes: u64,
     /// Ids in one question for what is missing.
     pub missing_ids: usize,
     /// Memory for files that were read lately, in bytes.
@@ -202,6 +205,7 @@ impl Default for Limits {
             stall_secs: 60,
             upload_bytes: limits::PACK_BYTES,
             bundle_bytes: 64 << 30,
+            content_bytes: 16 << 40,
             missing_ids: 1_000_000,
             cache_bytes: 64 << 20,
             upstream_secs: 5,

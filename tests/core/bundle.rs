@@ -37,7 +37,7 @@ pub(crate) fn packed(store: &Store, commit: CommitId, since: &[CommitId]) -> Vec
 
 /// Takes a bundle into a store, whose refs are not known.
 pub(crate) fn taken(store: &Store, bundle: &[u8]) -> Result<unpack::Outcome, Error> {
-    let options = unpack::Options { tips: Vec::new(), level: 3 };
+    let options = unpack::Options { tips: Vec::new(), level: 3, most_bytes: u64::MAX };
     unpack::run(store, bundle, &options, &Silent)
 }
 
@@ -118,7 +118,7 @@ fn with_prerequisites_it_has_only_what_is_lacking() {
     let target = to.repo();
     for (commit, since) in [(commits[0], vec![]), (commits[2], vec![commits[0]])] {
         let bundle = packed(repo.store(), commit, &since);
-        let options = unpack::Options { tips: since.clone(), level: 3 };
+        let options = unpack::Options { tips: since.clone(), level: 3, most_bytes: u64::MAX };
         let outcome = unpack::run(target.store(), &*bundle, &options, &Silent).unwrap();
         assert_eq!(outcome.prerequisites, since);
     }

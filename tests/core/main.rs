@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod accept;
 mod ahead;
 mod bundle;
 mod bundle_hostile;

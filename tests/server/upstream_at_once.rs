@@ -104,7 +104,8 @@ async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
     for one in refs["refs"].as_array().unwrap() {
         let bundle = fresh.get(&format!("commits/{}/bundle", one["commit"].as_str().unwrap()));
         let bundle = answer(bundle).await.bytes().await.unwrap();
-        let (whole, options) = (Place::new(), unpack::Options { tips: Vec::new(), level: 1 });
+        let (whole, options) =
+            (Place::new(), unpack::Options { tips: Vec::new(), level: 1, most_bytes: u64::MAX });
         unpack::run(whole.repo.store(), &mut &*bundle, &options, &Silent).unwrap();
         let commit = one["commit"].as_str().unwrap().parse().unwrap();
         assert!(whole.repo.store().commit(&commit).is_ok());

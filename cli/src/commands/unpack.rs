@@ -84,7 +84,8 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     let repo = cx.open_at(&store)?;
-    let options = Options { tips: log::all_starts(&repo)?, level: repo.config().compression.level };
+    let (tips, level) = (log::all_starts(&repo)?, repo.config().compression.level);
+    let options = Options { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
     let outcome = unpack::run(repo.store(), input, &options, &progress)
         .map_err(|source| CliError::Unpack { file: file.clone(), source: Box::new(source) })?;

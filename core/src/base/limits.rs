@@ -92,6 +92,16 @@ pub const PACK_BYTES: u64 = 1 << 30;
 /// of a GiB is tens of requests, small enough that merging one is short.
 pub const PACK_TARGET_BYTES: u64 = 64 << 20;
 
+/// A pack is closed once its frames come to this, expanded, however well they
+/// compress: what follows 256 times shorter fills a pack of
+/// [`PACK_TARGET_BYTES`] all the same.
+pub const PACK_RAW_TARGET_BYTES: u64 = 16 << 30;
+
+/// Bytes of a pack that is taken in, expanded: four times what a writer makes. A
+/// minute for one processor, however short the pack is; zstd alone would make
+/// terabytes of 100 MB.
+pub const PACK_RAW_BYTES: u64 = 64 << 30;
+
 /// Metadata frames that wait in memory for the end of their pack; beyond
 /// this the pack is closed early.
 pub const PENDING_META_BYTES: usize = 12 << 20;
@@ -106,8 +116,13 @@ pub const CHUNK_BYTES: usize = 8 << 20;
 pub const CHUNK_LIST_ENTRIES: usize = 16_384;
 
 /// Parts of a chunk list: 1,024 parts of 16,384 chunks of 1 MiB are 16 TiB, the
-/// largest file of ext4; a reader holds 600 MB for that.
+/// largest file of ext4; a reader that wants all of them at once holds 600 MB for
+/// that, one that goes part by part 600 KB.
 pub const CHUNK_LIST_PARTS: usize = 1024;
+
+/// What a chunk counts for at least when it is reckoned how much work a list is
+/// to check: finding and reading it takes about as long as hashing so many bytes.
+pub const CHUNK_WORK_BYTES: u64 = 64 << 10;
 
 /// Records of one table file (index segment or stat cache).
 pub const TABLE_RECORDS: u64 = 1 << 32;

@@ -6,6 +6,10 @@
 //! the packs refer to is in the packs or in the store. What the store has and no
 //! ref reaches may be left from something that did not come to its end, so it
 //! is walked, too.
+//!
+//! Checking may take long, and changes nothing: many may be at it at a time
+//! ([`prepare`]). What was found right then becomes part of the store at once
+//! ([`Prepared::adopt`]).
 
 use std::{
     collections::HashSet,
@@ -33,6 +37,14 @@ pub enum AcceptError {
     /// A content that was cut does not hash to its id.
     #[error("the packs are damaged")]
     Damaged(#[source] StoreError),
+    /// Contents that were cut are more than were to be read.
+    #[error("to check the chunk lists in them takes {found} bytes, and {most} are allowed")]
+    TooMuch {
+        /// What it takes.
+        found: u64,
+        /// What is allowed.
+        most: u64,
+    },
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -51,6 +63,7 @@ impl AcceptError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Incomplete(_) | Self::Damaged(_) => ErrorKind::Damaged,
+            Self::TooMuch { .. } => ErrorKind::Invalid,
             Self::Store(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
         }
@@ -61,10 +74,11 @@ impl AcceptError {
 /// id but for chunk lists. **Not** checked: that the file hashes to its name.
 ///
 /// # Errors
-/// [`StoreError`] with what is wrong.
-pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), StoreError> {
+/// [`AcceptError::Store`] with what is wrong, [`AcceptError::Interrupted`].
+pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
-    pack.check(&pack.objects()?, observer)
+    pack.check(&pack.objects()?, observer)?;
+    if observer.cancelled() { Err(AcceptError::Interrupted) } else { Ok(()) }
 }
 
 /// Takes in packs that were [checked](check). `tips` are commits that refs point
@@ -78,21 +92,63 @@ pub fn run(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<Added, AcceptError> {
+    prepare(store, packs, (tips, u64::MAX), observer)?.adopt(observer)
+}
+
+/// Packs that were found right and complete, and are no part of the store yet.
+#[derive(Debug)]
+pub struct Prepared<'s> {
+    incoming: Incoming<'s>,
+    tips: Vec<CommitId>,
+}
+
+/// Checks packs as [`run`] does, without adding them. No more than `most` bytes of
+/// contents that were cut are read for that.
+///
+/// # Errors
+/// [`AcceptError`].
+pub fn prepare<'s>(
+    store: &'s Store,
+    packs: &[(PackId, PathBuf)],
+    (tips, most): (&[CommitId], u64),
+    observer: &dyn Observer,
+) -> Result<Prepared<'s>, AcceptError> {
     let mut incoming = Incoming::new(store, observer)?;
     for (id, path) in packs {
         incoming.accept(path, *id)?;
     }
+    let damaged = |error| match is_ours(&error) {
+        true => AcceptError::Store(error),
+        false => AcceptError::Damaged(error),
+    };
+    let found = incoming.listed_bytes(observer).map_err(damaged)?;
+    if found > most {
+        return Err(AcceptError::TooMuch { found, most });
+    }
     observer.phase(Phase::Structure, None);
     check_complete(&incoming, tips, observer)?;
     observer.phase(Phase::Data, None);
-    incoming.check_lists(observer).map_err(|error| match is_ours(&error) {
-        true => AcceptError::Store(error),
-        false => AcceptError::Damaged(error),
-    })?;
+    incoming.check_lists(observer).map_err(damaged)?;
     if observer.cancelled() {
         return Err(AcceptError::Interrupted);
     }
-    Ok(incoming.adopt_packs()?)
+    Ok(Prepared { incoming, tips: tips.to_vec() })
+}
+
+impl Prepared<'_> {
+    /// Makes them part of the store, durably. What the store had when they were
+    /// checked it has still, unless packs are gone: merged, as a rule. Then it is
+    /// looked whether all is there, but contents are not read again: ids say what
+    /// they are.
+    ///
+    /// # Errors
+    /// [`AcceptError`].
+    pub fn adopt(self, observer: &dyn Observer) -> Result<Added, AcceptError> {
+        if self.incoming.has_lost()? {
+            check_complete(&self.incoming, &self.tips, observer)?;
+        }
+        Ok(self.incoming.adopt_packs()?)
+    }
 }
 
 /// Checks that a commit of the store has all that it refers to there. `tips` are

@@ -16,12 +16,13 @@ use crate::{
         observe::Observer,
     },
     format::{
+        chunk_list::Piece,
         commit::Commit,
         pack::ObjectKind,
         tree::{Child, Entry, Kind, Node},
         wire::FormatError,
     },
-    store::{Incoming, Needed, Place, Store, StoreError, chunks},
+    store::{Incoming, Met, Needed, Place, Store, StoreError, listed_bytes, walk_chunks},
 };
 
 /// Where objects are found.
@@ -135,7 +136,7 @@ pub fn visit(
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = Visit { objects, enter, sizes: HashMap::new() };
+    let mut visit = Visit { objects, enter, observer, sizes: HashMap::new() };
     let mut waiting: Vec<CommitId> = starts.to_vec();
     while let Some(id) = waiting.pop() {
         if !visit.enters(&id.object(), ObjectKind::Commit)? {
@@ -146,7 +147,7 @@ pub fn visit(
             .map_err(|source| StoreError::Object { id, kind, source })?;
         let parents = commit.parents.iter().map(|id| id.object());
         objects.will_need(&mut std::iter::once(commit.tree.object()).chain(parents));
-        visit.tree(commit.tree, observer)?;
+        visit.tree(commit.tree)?;
         waiting.extend(commit.parents);
     }
     Ok(())
@@ -163,11 +164,15 @@ pub fn visit_below(
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = Visit { objects, enter, sizes: HashMap::new() };
+    let mut visit = Visit { objects, enter, observer, sizes: HashMap::new() };
     for (id, kind) in starts {
         match kind {
-            ObjectKind::Tree => visit.tree(TreeId::from_object(*id), observer)?,
-            ObjectKind::ChunkList if visit.enters(id, *kind)? => drop(visit.chunks(*id)?),
+            ObjectKind::Tree => visit.tree(TreeId::from_object(*id))?,
+            // A content that is there whole, too, needs no chunks.
+            ObjectKind::ChunkList if visit.place(id, *kind)?.kind == ObjectKind::Blob => {}
+            ObjectKind::ChunkList if visit.enters(id, *kind)? => {
+                visit.chunks(*id)?;
+            }
             _ => {}
         }
     }
@@ -177,6 +182,7 @@ pub fn visit_below(
 struct Visit<'a, 'e> {
     objects: &'a dyn Objects,
     enter: &'a mut Enter<'e>,
+    observer: &'a dyn Observer,
     /// Bytes of contents whose chunks were visited.
     sizes: HashMap<ObjectId, u64>,
 }
@@ -194,14 +200,12 @@ impl Visit<'_, '_> {
         (self.enter)(id, &place)
     }
 
-    fn tree(&mut self, root: TreeId, observer: &dyn Observer) -> Result<(), ReachError> {
+    fn tree(&mut self, root: TreeId) -> Result<(), ReachError> {
         // With each node of a split directory, what the one above says of it:
         // its level and its first name.
         let mut waiting = vec![(root, 0usize, None)];
         while let Some((id, depth, place)) = waiting.pop() {
-            if observer.cancelled() {
-                return Err(ReachError::Interrupted);
-            }
+            self.check()?;
             let (object, kind) = (id.object(), ObjectKind::Tree);
             if !self.enters(&object, kind)? {
                 continue;
@@ -234,7 +238,7 @@ impl Visit<'_, '_> {
                     waiting.extend(children.into_iter().map(below));
                 }
             }
-            observer.advance(1, 0);
+            self.observer.advance(1, 0);
         }
         Ok(())
     }
@@ -267,9 +271,8 @@ impl Visit<'_, '_> {
             return Ok(None);
         }
         let objects = self.objects;
-        let read = |id: &ObjectId, kind| objects.object(id, kind);
-        let chunks = chunks(id, &read, &mut |_| Ok(()))?;
-        let total = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+        // It was seen that its chunks amount to that.
+        let total = listed_bytes(id, &|id, kind| objects.object(id, kind))?;
         self.sizes.insert(id, total);
         Ok(Some(total))
     }
@@ -278,25 +281,35 @@ impl Visit<'_, '_> {
     fn chunks(&mut self, id: ObjectId) -> Result<u64, ReachError> {
         let objects = self.objects;
         let read = |id: &ObjectId, kind| objects.object(id, kind);
-        let mut part = |part: &crate::format::chunk_list::Piece| {
-            self.enters(&part.id.object(), ObjectKind::Blob).map(drop)
-        };
-        let chunks = chunks(id, &read, &mut part)?;
-        let mut total = 0;
-        for chunk in &chunks {
-            let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
-            let place = self.place(&id, wanted)?;
-            if place.kind != wanted {
-                return Err(StoreError::WrongKind { id, wanted, found: place.kind }.into());
+        let total = walk_chunks(id, &read, &mut |met| {
+            self.check()?;
+            match met {
+                Met::Part(part) => {
+                    self.enters(&part.id.object(), ObjectKind::Blob)?;
+                    Ok(())
+                }
+                Met::Chunks(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk)),
             }
-            if place.bytes != chunk.bytes {
-                let (claimed, found) = (chunk.bytes.into(), place.bytes.into());
-                return Err(ReachError::Size { id, claimed, found });
-            }
-            (self.enter)(&id, &place)?;
-            total += u64::from(chunk.bytes);
-        }
+        })?;
         self.sizes.insert(id, total);
         Ok(total)
+    }
+
+    fn chunk(&mut self, chunk: &Piece) -> Result<(), ReachError> {
+        let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
+        let place = self.place(&id, wanted)?;
+        if place.kind != wanted {
+            return Err(StoreError::WrongKind { id, wanted, found: place.kind }.into());
+        }
+        if place.bytes != chunk.bytes {
+            let (claimed, found) = (chunk.bytes.into(), place.bytes.into());
+            return Err(ReachError::Size { id, claimed, found });
+        }
+        (self.enter)(&id, &place)?;
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), ReachError> {
+        if self.observer.cancelled() { Err(ReachError::Interrupted) } else { Ok(()) }
     }
 }

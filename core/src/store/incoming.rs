@@ -17,17 +17,20 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::{BlobId, ObjectId, PackId},
+        id::{ObjectId, PackId},
         io::PathError,
+        limits,
         observe::Observer,
     },
     disk::{Disk, NewFile, scratch::unique_name},
-    format::pack::{Frame, Object, ObjectKind},
+    format::{
+        pack::{Frame, Object, ObjectKind},
+        wire::FormatError,
+    },
     store::{
-        Content, Place, Store, StoreError, Writer,
+        Place, Store, StoreError, Writer,
         bundle::BundleError,
         catalog::Catalog,
-        content::content_at,
         copy::{Frames, copy_pack},
         objects::actual_id,
         pack_reader::{Home, PackFile},
@@ -46,6 +49,8 @@ pub struct Incoming<'s> {
     packs: Vec<PackId>,
     objects: u64,
     raw_bytes: u64,
+    /// Packs that the store had when this began.
+    known: Vec<PackId>,
     /// Says to others that the folder has an owner.
     _lock: File,
 }
@@ -73,7 +78,8 @@ impl<'s> Incoming<'s> {
         let lock = lock.into_parts().0;
         lock.lock().map_err(PathError::when("lock", &path))?;
         let own = Store::open(&dir, target.disk().clone(), observer)?;
-        Ok(Self { target, own, dir, packs: Vec::new(), objects: 0, raw_bytes: 0, _lock: lock })
+        let (packs, known) = (Vec::new(), target.packs());
+        Ok(Self { target, own, dir, packs, objects: 0, raw_bytes: 0, known, _lock: lock })
     }
 
     /// Receives a pack: `read` hands its bytes, piece by piece, to what it is
@@ -218,6 +224,17 @@ impl<'s> Incoming<'s> {
         self.target
     }
 
+    /// Whether packs went since this began. What was found in the store may then not
+    /// be there any more; as long as none has, it is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when `objects/` cannot be listed.
+    pub fn has_lost(&self) -> Result<bool, StoreError> {
+        self.target.refresh()?;
+        let there = self.target.packs();
+        Ok(self.known.iter().any(|id| there.binary_search(id).is_err()))
+    }
+
     /// Where an object is: among what was received, else in the store.
     ///
     /// # Errors
@@ -260,45 +277,6 @@ impl<'s> Incoming<'s> {
             Some(_) => self.own.object(id, kind),
             None => self.target.object(id, kind),
         }
-    }
-
-    /// Hashes every content that was cut, because a chunk list is not named by
-    /// its own bytes.
-    ///
-    /// # Errors
-    /// [`StoreError`] when chunks are missing or amount to something else.
-    pub fn check_lists(&self, observer: &dyn Observer) -> Result<(), StoreError> {
-        for id in &self.packs {
-            let objects = self.own.open_pack(id)?.objects()?;
-            let lists: Vec<&Object> =
-                objects.iter().filter(|object| object.kind == ObjectKind::ChunkList).collect();
-            lists.par_iter().try_for_each(|list| self.check_list(*id, list.id, observer))?;
-        }
-        Ok(())
-    }
-
-    fn check_list(
-        &self,
-        pack: PackId,
-        id: ObjectId,
-        observer: &dyn Observer,
-    ) -> Result<(), StoreError> {
-        let place = self.own.locate(&id)?;
-        let read = |id: &ObjectId, kind| self.object(id, kind);
-        let Content::Chunks(chunks) = content_at(id, place, &read)? else {
-            return Ok(());
-        };
-        let mut hasher = blake3::Hasher::new();
-        for chunk in chunks {
-            if observer.cancelled() {
-                return Ok(());
-            }
-            let bytes = self.object(&chunk.id.object(), ObjectKind::Blob)?;
-            hasher.update(&bytes);
-            observer.advance(bytes.len() as u64, 0);
-        }
-        let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
-        if actual == id { Ok(()) } else { Err(StoreError::Damaged { pack, wanted: id, actual }) }
     }
 
     /// Makes what was received part of the store, durably. The caller has
@@ -354,13 +332,16 @@ impl<'s> Incoming<'s> {
         let _all_at_once = self.target.coming.read();
         self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
+        // Somebody else may have sent some of them, too.
+        let there = self.target.packs();
+        let is_here = |id: &PackId| there.binary_search(id).is_ok() && !self.target.is_partial(id);
         // So that little can come between the first that counts and the last.
         if self.packs.len() > 1 {
             for id in &self.packs {
                 self.target.disk().sync_file(&self.own.pack_path(id))?;
             }
         }
-        for id in &self.packs {
+        for id in self.packs.iter().filter(|id| !is_here(id)) {
             let pack = PackFile::open(&self.own.pack_path(id), *id)?;
             let objects = pack.objects()?;
             self.move_pack(&pack, objects, &mut moved)?;
@@ -397,8 +378,15 @@ impl PackFile {
     /// lists. Ends early, without an error, when the user asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] with what is wrong.
+    /// [`StoreError`] with what is wrong, such as more than
+    /// [`limits::PACK_RAW_BYTES`]: nothing is expanded then.
     pub fn check(&self, objects: &[Object], observer: &dyn Observer) -> Result<(), StoreError> {
+        let claimed = self.frames().iter().map(|frame| u64::from(frame.raw_bytes)).sum();
+        let (what, limit) = ("expanded bytes", limits::PACK_RAW_BYTES);
+        if claimed > limit {
+            let source = FormatError::Limit { what, claimed, limit };
+            return Err(StoreError::Format { pack: self.id(), source });
+        }
         let mut rest = objects;
         let frames: Vec<(&Frame, &[Object])> = self
             .frames()

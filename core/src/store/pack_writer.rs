@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    base::{id::PackId, io::PathError},
+    base::{id::PackId, io::PathError, limits},
     disk::{Disk, NewFile, Renamed, scratch::unique_name},
     format::pack::{self, Class, Codec, Frame, HEADER_BYTES, Object},
     store::StoreError,
@@ -38,6 +38,7 @@ pub(super) struct PackWriter {
     file: Arc<Shared>,
     hasher: blake3::Hasher,
     end: u64,
+    raw_bytes: u64,
     written_back: u64,
     frames: Vec<Frame>,
     objects: Vec<Object>,
@@ -97,20 +98,23 @@ impl PackWriter {
             file: Arc::new(Shared { file: RwLock::new(file), failed: AtomicBool::new(false) }),
             hasher,
             end: HEADER_BYTES as u64,
+            raw_bytes: 0,
             written_back: 0,
             frames: Vec::new(),
             objects: Vec::new(),
         })
     }
 
-    /// Bytes so far.
-    pub(super) fn bytes(&self) -> u64 {
-        self.end
-    }
-
     /// Objects so far.
     pub(super) fn object_count(&self) -> usize {
         self.objects.len()
+    }
+
+    /// Whether no more is to be added.
+    pub(super) fn is_full(&self) -> bool {
+        self.end >= limits::PACK_TARGET_BYTES
+            || self.raw_bytes >= limits::PACK_RAW_TARGET_BYTES
+            || self.objects.len() >= limits::PENDING_OBJECTS
     }
 
     /// Gives a frame its place and returns its offset; the bytes are then owed
@@ -126,6 +130,7 @@ impl PackWriter {
         let offset = self.end;
         self.hasher.update(stored);
         self.end += stored.len() as u64;
+        self.raw_bytes += u64::from(raw_bytes);
         self.frames.push(Frame {
             offset,
             stored_bytes: stored.len() as u32,
@@ -188,4 +193,22 @@ pub(super) fn publish(disk: &Disk, from: &Path, to: &Path) -> Result<(), StoreEr
         disk.replace(from, to)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_is_full_however_well_its_frames_compress() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut pack = PackWriter::create(&Disk::scratch(), folder.path()).unwrap();
+        let raw_bytes = limits::FRAME_RAW_BYTES as u32;
+        let mut frames = 0u64;
+        while !pack.is_full() {
+            pack.reserve(Class::Data, Codec::Zstd, b"short", raw_bytes, &[]);
+            frames += 1;
+        }
+        assert_eq!(frames * u64::from(raw_bytes), limits::PACK_RAW_TARGET_BYTES);
+    }
 }

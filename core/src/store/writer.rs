@@ -413,8 +413,7 @@ impl<'s> Writer<'s> {
         };
         let shared = pack.shared();
         let offset = pack.reserve(class, codec, stored, raw_bytes, objects);
-        let full = pack.bytes() >= limits::PACK_TARGET_BYTES
-            || pack.object_count() >= limits::PENDING_OBJECTS;
+        let full = pack.is_full();
         // Entered before the lock goes, so that nobody seals without us.
         let file = shared.enter();
         let full = if full { slot.take() } else { None };

@@ -196,19 +196,21 @@ impl Repository {
         }
     }
 
-    /// Takes in a bundle that somebody sends. No ref is moved.
+    /// Takes in a bundle that somebody sends, as long as they wait for that. No ref is
+    /// moved. No more than `most` bytes of contents are read to check it.
     ///
     /// # Errors
     /// [`Code::Rejected`] when it is damaged, not complete, or builds on what is
-    /// not here; nothing was added then.
-    pub fn take_bundle(&self, pieces: Pieces) -> Result<unpack::Outcome, Problem> {
+    /// not here, [`Code::TooLarge`]; nothing was added then.
+    pub fn take_bundle(&self, pieces: Pieces, most: u64) -> Result<unpack::Outcome, Problem> {
+        let watch = pieces.observer();
         if let Some(behind) = &self.behind {
             // Nobody sends it in vain.
             behind.look()?;
-            return self.unpack_kept(pieces);
+            return self.unpack_kept(pieces, (most, &*watch));
         }
         let mut input = Input { pieces, rest: bytes::Bytes::new(), problem: None };
-        let taken = self.unpack(&mut input);
+        let taken = self.unpack(&mut input, (most, &*watch));
         match (input.problem, taken) {
             (Some(problem), Err(_)) => Err(problem),
             (_, taken) => taken,
@@ -217,7 +219,11 @@ impl Repository {
 
     /// Keeps a bundle until all of it has come, and then takes it in: while packs
     /// are added nothing is removed from the cache, and nobody else adds any.
-    fn unpack_kept(&self, pieces: Pieces) -> Result<unpack::Outcome, Problem> {
+    fn unpack_kept(
+        &self,
+        pieces: Pieces,
+        check: (u64, &dyn Observer),
+    ) -> Result<unpack::Outcome, Problem> {
         let scratch = Scratch::create(&self.repo.store().dir().join("tmp"))?;
         let path = scratch.path().join("bundle");
         let failed = || PathError::when("write", &path);
@@ -225,28 +231,45 @@ impl Repository {
         for piece in pieces {
             file.write_all(&piece?).map_err(failed())?;
         }
-        self.unpack_file(&path)
+        self.unpack_file(&path, check)
     }
 
     /// Takes in a bundle that lies in a file.
-    pub(super) fn unpack_file(&self, path: &Path) -> Result<unpack::Outcome, Problem> {
+    pub(super) fn unpack_file(
+        &self,
+        path: &Path,
+        check: (u64, &dyn Observer),
+    ) -> Result<unpack::Outcome, Problem> {
         let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
-        self.unpack(&mut BufReader::with_capacity(READ_BYTES, file))
+        self.unpack(&mut BufReader::with_capacity(READ_BYTES, file), check)
     }
 
     /// Takes in a bundle from where it can be read; before an upstream, where all of
     /// it is here.
-    fn unpack(&self, input: &mut dyn Read) -> Result<unpack::Outcome, Problem> {
-        let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing());
+    fn unpack(
+        &self,
+        input: &mut dyn Read,
+        (most_bytes, observer): (u64, &dyn Observer),
+    ) -> Result<unpack::Outcome, Problem> {
+        if let Some(behind) = &self.behind {
+            // It may refer to what came through another server.
+            behind.look()?;
+        }
         let tips = self.refs()?.into_iter().map(|(_, id)| id).collect();
-        let options = unpack::Options { tips, level: self.repo.config().compression.level };
-        let store = self.repo.store();
-        self.pass_on(|| unpack::run(store, input, &options, &Silent).map_err(not_taken))
+        let level = self.repo.config().compression.level;
+        let options = unpack::Options { tips, level, most_bytes };
+        let prepared = unpack::prepare(self.repo.store(), input, &options, observer);
+        let prepared = prepared.map_err(not_taken)?;
+        let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing());
+        self.pass_on(|| prepared.adopt(observer).map_err(not_taken))
     }
 }
 
 /// Why a bundle was not taken: either it is wrong, or the store is.
 fn not_taken(error: Error) -> Problem {
+    if matches!(error, Error::TooMuch { .. }) {
+        return Problem::too_much(&error);
+    }
     let is_theirs = match &error {
         Error::Bundle(error) => {
             matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported)

@@ -9,13 +9,14 @@ mod passing;
 mod reading;
 mod single;
 mod staged;
+mod taking;
 mod uploads;
 mod whole;
 
 use std::{
     collections::{BTreeSet, HashSet},
     fs::File,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -31,7 +32,6 @@ use snap_core::{
     },
     disk::Disk,
     format::outline::{self, Outline},
-    ops::accept,
     repo::{
         Config, Repo, RepoError,
         ref_name::{RefKind, RefName},
@@ -42,8 +42,9 @@ use snap_core::{
 pub use self::bundle::{Have, Layout};
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::single::OBJECT_BYTES;
+pub use self::taking::Asked;
 pub use self::uploads::{Bounds, Coming, Resumed, Upload};
-use self::{index::Index, staged::Staged, uploads::Uploads};
+use self::{index::Index, staged::Staged, taking::Takings, uploads::Uploads};
 use crate::{
     body::Pieces,
     cache::Cache,
@@ -70,6 +71,7 @@ pub struct Repository {
     index: Index,
     staged: Staged,
     uploads: Uploads,
+    takings: Takings,
     /// How bundles of commits are laid out that were asked for lately.
     bundles: Cache<CommitId, Arc<Layout>>,
     /// Packs that were taken in with all that they refer to.
@@ -125,9 +127,9 @@ impl Repository {
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let bundles = Cache::new(LAYOUTS_BYTES);
         let (name, complete) = (name.to_owned(), Mutex::default());
-        let uploads = Uploads::default();
+        let (uploads, takings) = (Uploads::default(), Takings::default());
         let repository =
-            Self { name, number, repo, index, staged, uploads, bundles, complete, behind };
+            Self { name, number, repo, index, staged, uploads, takings, bundles, complete, behind };
         repository.go_on();
         repository
     }
@@ -330,7 +332,8 @@ impl Repository {
     }
 
     /// Takes a pack: hashes it as it comes, then checks every frame and every
-    /// object in it. It does not count before it is [published](Self::publish).
+    /// object in it, as long as whoever sends it waits for that. It does not count
+    /// before it is [published](Self::publish).
     ///
     /// # Errors
     /// [`Code::Rejected`] when it is not what its name says or is damaged;
@@ -339,7 +342,8 @@ impl Repository {
         if self.repo.store().packs().contains(&id) {
             return self.known();
         }
-        let sent = self.staged.receive(id, pieces)?;
+        let watch = pieces.observer();
+        let sent = self.staged.receive(id, pieces, &*watch)?;
         self.pass_on_pack(&id)?;
         Ok(sent)
     }
@@ -368,8 +372,9 @@ impl Repository {
     /// group is only kept for it.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when something is missing: nothing counts then.
-    pub fn publish(&self, name: &str, bytes: &[u8]) -> Result<Sent, Problem> {
+    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when it is too
+    /// much to check: nothing counts then.
+    pub fn publish(&self, name: &str, bytes: &[u8], asked: &Asked) -> Result<Sent, Problem> {
         let hash = name.trim_end_matches(PART).trim_end_matches(GROUP);
         if blake3::hash(bytes).to_hex().as_str() != hash {
             return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
@@ -390,71 +395,12 @@ impl Repository {
                 let bytes = self.staged.part(&format!("{part}{PART}"))?;
                 all.append(&mut ids(&outline::decode(&bytes).map_err(wrong)?));
             }
-            return self.take_in(&all);
+            return self.take_in(&all, asked);
         }
         let outlines = outline::decode(bytes).map_err(wrong)?;
-        let sent = self.take_in(&ids(&outlines))?;
+        let sent = self.take_in(&ids(&outlines), asked)?;
         // Whoever wrote it need not read it again.
         self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)
-    }
-
-    fn take_in(&self, ids: &BTreeSet<PackId>) -> Result<Sent, Problem> {
-        let _one_at_a_time = self.staged.publishing();
-        self.refresh()?;
-        if let Some(behind) = &self.behind {
-            behind.look()?;
-        }
-        let store = self.repo.store();
-        let mut new = Vec::new();
-        for id in ids {
-            if store.packs().contains(id) {
-                continue;
-            }
-            let path = self
-                .sent(id)?
-                .ok_or_else(|| Problem::new(Code::Rejected, format!("pack {id} was not sent")))?;
-            new.push((*id, path));
-        }
-        if !new.is_empty() {
-            self.accept(&new)?;
-        }
-        if let Some(behind) = &self.behind {
-            behind.publish()?;
-        }
-        Ok(if new.is_empty() { Sent::Known } else { Sent::New })
-    }
-
-    fn accept(&self, new: &[(PackId, PathBuf)]) -> Result<(), Problem> {
-        let tips: Vec<CommitId> = self.known_refs()?.into_iter().map(|(_, id)| id).collect();
-        let ids: Vec<PackId> = new.iter().map(|(id, _)| *id).collect();
-        let all: BTreeSet<PackId> = ids.iter().copied().collect();
-        if let Some(behind) = &self.behind {
-            behind.remember_pending(&ids)?;
-        }
-        let is_at_once = new.len() == 1 || self.behind.is_some();
-        if !is_at_once {
-            self.staged.begin(&all)?;
-        }
-        if let Err(error) = accept::run(self.repo.store(), new, &tips, &Silent) {
-            if let Some(behind) = &self.behind {
-                behind.forget_pending(&ids);
-            }
-            // Else some may count by now: whoever sends them again, or serves
-            // this store next, goes on.
-            if !is_at_once && error.changed_nothing() {
-                self.staged.end(&all);
-            }
-            return Err(error.into());
-        }
-        self.complete().extend(&ids);
-        ids.iter().for_each(|id| self.staged.forget(id));
-        if !is_at_once {
-            self.staged.end(&all);
-        }
-        if let Some(behind) = &self.behind {
-            behind.grew(&ids);
-        }
-        Ok(())
     }
 }

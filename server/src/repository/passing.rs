@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use snap_core::base::id::PackId;
+use snap_core::base::{id::PackId, observe::Silent};
 
 use super::{Repository, Sent};
 use crate::{problem::Problem, upstream::behind::Freshness};
@@ -43,10 +43,8 @@ impl Repository {
 
     /// Sends a pack that was checked upstream, where there is one.
     pub(super) fn pass_on_pack(&self, id: &PackId) -> Result<(), Problem> {
-        if let (Some(behind), Some(path)) = (&self.behind, self.staged.pack(id)) {
-            behind.send(id, &path)?;
-        }
-        Ok(())
+        let Some(behind) = &self.behind else { return Ok(()) };
+        self.staged.pack(id)?.map_or(Ok(()), |path| behind.send(id, &path))
     }
 
     /// Does `work`, which adds packs to the store, and tells of them upstream.
@@ -63,13 +61,13 @@ impl Repository {
     /// A pack that waits to count: here, or upstream, to where it came through
     /// another server.
     pub(super) fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Problem> {
-        let found = self.staged.pack(id);
+        let found = self.staged.pack(id)?;
         if found.is_some() {
             return Ok(found);
         }
         let Some(behind) = &self.behind else { return Ok(None) };
         let Some(pieces) = behind.sent_by_others(id)? else { return Ok(None) };
-        self.staged.receive(*id, pieces)?;
-        Ok(self.staged.pack(id))
+        self.staged.receive(*id, pieces, &Silent)?;
+        self.staged.pack(id)
     }
 }

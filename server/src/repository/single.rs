@@ -79,10 +79,16 @@ impl Repository {
         }
         writer.finish()?;
         let packs: Vec<_> = own.packs().into_iter().map(|id| (id, own.pack_path(&id))).collect();
-        let _one_at_a_time = self.staged.publishing();
+        if let Some(behind) = &self.behind {
+            // It may refer to what came through another server.
+            behind.look()?;
+        }
         self.refresh()?;
         let tips: Vec<CommitId> = self.refs()?.into_iter().map(|(_, id)| id).collect();
-        self.pass_on(|| Ok(accept::run(store, &packs, &tips, &Silent)?))?;
+        let prepared = accept::prepare(store, &packs, (&tips, u64::MAX), &Silent)?;
+        let _one_at_a_time = self.staged.publishing();
+        self.refresh()?;
+        self.pass_on(|| Ok(prepared.adopt(&Silent)?))?;
         self.complete().extend(packs.iter().map(|(id, _)| *id));
         Ok(Sent::New)
     }

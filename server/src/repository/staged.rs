@@ -4,14 +4,20 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
 use snap_core::{
-    base::{id::PackId, io::PathError, kind::ErrorKind, observe::Silent},
+    base::{
+        id::PackId,
+        io::PathError,
+        kind::ErrorKind,
+        observe::{Observer, Silent},
+    },
     disk::{Disk, scratch::unique_name},
     ops::accept,
     store::Store,
@@ -60,15 +66,21 @@ impl Staged {
     /// Packs that wait.
     pub(super) fn list(&self) -> Result<Vec<Listed>, Problem> {
         let Ok(entries) = fs_err::read_dir(&self.dir) else { return Ok(Vec::new()) };
-        let named = entries.flatten().filter_map(|entry| {
-            let name = entry.file_name().to_str()?.to_owned();
-            self.pack(&name.parse().ok()?)?;
-            Some((name, entry.metadata().ok()?.len()))
-        });
-        Ok(named.collect())
+        let mut listed = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Ok(id) = name.parse() else { continue };
+            if self.pack(&id)?.is_some()
+                && let Ok(meta) = entry.metadata()
+            {
+                listed.push((name, meta.len()));
+            }
+        }
+        Ok(listed)
     }
 
-    /// Bytes of all that waits; what is only coming is not counted.
+    /// Bytes of all that waits; what is only coming is not counted, nor what has come
+    /// in part.
     pub(super) fn bytes(&self) -> u64 {
         let entries = fs_err::read_dir(&self.dir).into_iter().flatten().flatten();
         let waits = entries.filter(|entry| {
@@ -79,18 +91,41 @@ impl Staged {
         waits.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
     }
 
-    /// A pack that waits, and is what its name says.
-    pub(super) fn pack(&self, id: &PackId) -> Option<PathBuf> {
+    /// A pack that waits, and is what its name says. One that is not goes; one that
+    /// cannot be read just now stays.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub(super) fn pack(&self, id: &PackId) -> Result<Option<PathBuf>, Problem> {
         let path = self.dir.join(id.to_string());
-        if !path.is_file() {
-            return None;
+        match fs_err::metadata(&path) {
+            Ok(meta) if meta.is_file() => {}
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(PathError::when("stat", &path)(error).into()),
         }
-        let is_checked = self.checked().contains(id);
-        if !is_checked && self.look_again(id, &path).is_err() {
-            let _ = fs_err::remove_file(&path);
-            return None;
+        if self.checked().contains(id) {
+            return Ok(Some(path));
         }
-        Some(path)
+        match self.look_again(id, &path) {
+            Ok(()) => Ok(Some(path)),
+            Err(problem) => match problem.code {
+                Code::Rejected => {
+                    let _ = fs_err::remove_file(&path);
+                    Ok(None)
+                }
+                Code::NotFound => Ok(None),
+                _ => Err(problem),
+            },
+        }
+    }
+
+    /// Has packs wait for as long as if they had just come.
+    pub(super) fn keep_on(&self, ids: &BTreeSet<PackId>) {
+        for id in ids {
+            let file = fs_err::File::options().append(true).open(self.dir.join(id.to_string()));
+            let _ = file.and_then(|file| file.file().set_modified(SystemTime::now()));
+        }
     }
 
     /// Checks a pack that another process has left.
@@ -98,16 +133,22 @@ impl Staged {
         let mut hasher = blake3::Hasher::new();
         let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
         hasher.update_reader(file).map_err(PathError::when("read", path))?;
-        self.check(*id, hasher.finalize(), path)
+        self.check(*id, hasher.finalize(), path, &Silent)
     }
 
     /// Checks a file that hashes to that: whether it is the pack of that name,
     /// and all in it is what it says.
-    fn check(&self, id: PackId, hash: blake3::Hash, path: &Path) -> Result<(), Problem> {
+    fn check(
+        &self,
+        id: PackId,
+        hash: blake3::Hash,
+        path: &Path,
+        observer: &dyn Observer,
+    ) -> Result<(), Problem> {
         if *hash.as_bytes() != *id.as_bytes() {
             return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
         }
-        accept::check(path, id, &Silent).map_err(|error| match error.kind() {
+        accept::check(path, id, observer).map_err(|error| match error.kind() {
             ErrorKind::Damaged | ErrorKind::Unsupported => {
                 Problem::new(Code::Rejected, error.to_string())
             }
@@ -125,7 +166,7 @@ impl Staged {
             self.disk.sync_file(&self.dir.join(id.to_string()))?;
         }
         self.disk.sync_folder(&self.dir)?;
-        self.note(&self.begun().union(ids).copied().collect())
+        self.note(&self.begun()?.union(ids).copied().collect())
     }
 
     fn note(&self, ids: &BTreeSet<PackId>) -> Result<(), Problem> {
@@ -135,15 +176,23 @@ impl Staged {
     }
 
     /// Packs that came to count together, and not all may.
-    pub(super) fn begun(&self) -> BTreeSet<PackId> {
-        let text = fs_err::read_to_string(self.dir.join(JOURNAL)).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).collect()
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when that cannot be read.
+    pub(super) fn begun(&self) -> Result<BTreeSet<PackId>, Problem> {
+        let path = self.dir.join(JOURNAL);
+        match fs_err::read_to_string(&path) {
+            Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(PathError::when("read", &path)(error).into()),
+        }
     }
 
     /// All of them count now, or none does. When that cannot be noted they are
     /// looked at once more than they need be.
     pub(super) fn end(&self, ids: &BTreeSet<PackId>) {
-        let rest: BTreeSet<PackId> = self.begun().difference(ids).copied().collect();
+        let Ok(begun) = self.begun() else { return };
+        let rest: BTreeSet<PackId> = begun.difference(ids).copied().collect();
         let _ = match rest.is_empty() {
             true => fs_err::remove_file(self.dir.join(JOURNAL)).map_err(drop),
             false => self.note(&rest).map_err(drop),
@@ -170,8 +219,9 @@ impl Staged {
         &self,
         id: PackId,
         pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+        observer: &dyn Observer,
     ) -> Result<Sent, Problem> {
-        if self.pack(&id).is_some() {
+        if self.pack(&id)?.is_some() {
             return Ok(Sent::Known);
         }
         self.disk.create_folders(&self.dir)?;
@@ -185,7 +235,7 @@ impl Staged {
             hasher.update(&piece);
             file.write(&piece)?;
         }
-        self.keep(id, hasher.finalize(), &path)?;
+        self.keep(id, hasher.finalize(), &path, observer)?;
         file.keep();
         Ok(Sent::New)
     }
@@ -195,8 +245,14 @@ impl Staged {
     ///
     /// # Errors
     /// [`Code::Rejected`] when it is not; the file is then where it was.
-    pub(super) fn keep(&self, id: PackId, hash: blake3::Hash, path: &Path) -> Result<(), Problem> {
-        self.check(id, hash, path)?;
+    pub(super) fn keep(
+        &self,
+        id: PackId,
+        hash: blake3::Hash,
+        path: &Path,
+        observer: &dyn Observer,
+    ) -> Result<(), Problem> {
+        self.check(id, hash, path, observer)?;
         Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)
     }
 
@@ -218,7 +274,8 @@ impl Staged {
     /// one tries again.
     pub(super) fn sweep(&self) {
         let Ok(entries) = fs_err::read_dir(&self.dir) else { return };
-        let begun: HashSet<String> = self.begun().iter().map(PackId::to_string).collect();
+        let Ok(begun) = self.begun() else { return };
+        let begun: HashSet<String> = begun.iter().map(PackId::to_string).collect();
         let is_wanted = |name: &str| name == JOURNAL || begun.contains(name);
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_some_and(is_wanted) {

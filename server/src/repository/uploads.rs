@@ -27,7 +27,10 @@ use snap_core::{
 };
 
 use super::{Repository, Sent, staged::Staged};
-use crate::problem::{Code, Problem};
+use crate::{
+    body::Pieces,
+    problem::{Code, Problem},
+};
 
 /// Whoever sends nothing for so long makes room for another one.
 const STILL: Duration = Duration::from_secs(5);
@@ -49,6 +52,8 @@ pub struct Bounds {
     pub parts: usize,
     /// Their bytes, once they are as long as they are to be.
     pub bytes: u64,
+    /// Bytes of contents that are read to check a bundle.
+    pub content_bytes: u64,
 }
 
 /// How far a pack or bundle has come.
@@ -271,6 +276,15 @@ impl Uploads {
         Ok(Turn { uploads: self, hash: coming.hash, part, writer: 0 })
     }
 
+    /// Bytes of all parts, once they are whole, but for those that are being written
+    /// and `besides`.
+    pub(super) fn unfinished(&self, staged: &Staged, besides: Option<&blake3::Hash>) -> u64 {
+        let writing = lock(&self.writing);
+        let counts = |hash: &blake3::Hash| Some(hash) != besides && !writing.contains_key(hash);
+        let parts = lying(staged).into_iter().filter(|part| counts(&part.hash));
+        parts.map(|part| part.length).fold(0, u64::saturating_add)
+    }
+
     /// Removes what there is of a part, and says whether there was one.
     fn forget(&self, staged: &Staged, hash: &blake3::Hash) -> Result<bool, Problem> {
         let mut writing = lock(&self.writing);
@@ -359,7 +373,7 @@ impl Repository {
         }
         let (store, id) = (self.repo.store(), PackId::from_bytes(*hash.as_bytes()));
         let counts = || store.packs().contains(&id).then(|| store.pack_path(&id));
-        let path = self.staged.pack(&id).or_else(counts);
+        let path = self.staged.pack(&id)?.or_else(counts);
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
         let whole = meta.map(|meta| Upload::Whole(meta.len()));
         whole.ok_or_else(|| Problem::not_found(format_args!("upload of {hash}")))
@@ -377,15 +391,16 @@ impl Repository {
         &self,
         coming: &Coming,
         bounds: Bounds,
-        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+        pieces: Pieces,
     ) -> Result<Resumed<Sent>, Problem> {
         let id = PackId::from_bytes(*coming.hash.as_bytes());
         if self.repo.store().packs().contains(&id) {
             return self.known().map(Resumed::Whole);
         }
         let mut sent = Sent::Known;
-        if self.staged.pack(&id).is_none() {
-            let keep = |hash, path: &Path| self.staged.keep(id, hash, path);
+        if self.staged.pack(&id)?.is_none() {
+            let watch = pieces.observer();
+            let keep = |hash, path: &Path| self.staged.keep(id, hash, path, &*watch);
             match self.come(coming, bounds, pieces, keep)? {
                 Resumed::Part(offset) => return Ok(Resumed::Part(offset)),
                 Resumed::Whole(()) => sent = Sent::New,
@@ -405,13 +420,14 @@ impl Repository {
         &self,
         coming: &Coming,
         bounds: Bounds,
-        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+        pieces: Pieces,
     ) -> Result<Resumed<unpack::Outcome>, Problem> {
+        let (watch, most) = (pieces.observer(), bounds.content_bytes);
         self.come(coming, bounds, pieces, |hash, path| {
             if hash != coming.hash {
                 return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
             }
-            let taken = self.unpack_file(path)?;
+            let taken = self.unpack_file(path, (most, &*watch))?;
             // It would be swept after a day.
             let _ = fs_err::remove_file(path);
             Ok(taken)

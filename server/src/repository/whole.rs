@@ -2,8 +2,8 @@
 //! refs are set to nothing of which a part is missing.
 
 use std::{
-    collections::{BTreeSet, HashSet},
-    sync::{MutexGuard, PoisonError},
+    collections::HashSet,
+    sync::{Arc, MutexGuard, PoisonError},
 };
 
 use snap_core::{
@@ -14,25 +14,32 @@ use snap_core::{
     ops::accept,
 };
 
-use super::Repository;
+use super::{Asked, Repository};
 use crate::problem::{Code, Problem};
 
 impl Repository {
     /// Goes on with what a server was at when it was killed: packs of which some
     /// count, and some do not yet.
     pub(super) fn go_on(&self) {
-        let begun: BTreeSet<PackId> = self.staged.begun().into_iter().collect();
-        if begun.is_empty() || self.behind.is_some() {
+        if self.behind.is_some() {
             return;
         }
-        match self.take_in(&begun) {
+        let begun = match self.staged.begun() {
+            Ok(begun) if begun.is_empty() => return,
+            Ok(begun) => begun,
+            Err(problem) => return tracing::error!(%problem, "what was begun cannot be read"),
+        };
+        // It was found to be no more than is checked when it came.
+        let asked = Asked { by: Arc::default(), content_bytes: u64::MAX };
+        match self.take_in(&begun, &asked) {
             Ok(_) => {
                 begun.iter().for_each(|id| self.staged.forget(id));
                 self.staged.end(&begun);
             }
             Err(problem) => {
                 tracing::error!(%problem, "packs that were sent do not count");
-                // What is missing or wrong will not be right another time.
+                // What is missing or wrong will not be right another time; what could not
+                // be read may be.
                 if problem.code == Code::Rejected {
                     self.staged.end(&begun);
                 }
@@ -61,15 +68,18 @@ impl Repository {
         self.complete.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all packs that count, and of all that waits to.
+    /// Bytes of all packs that count, of all that waits to, and of what has come in
+    /// part once it is whole, but for what is being sent just now and what `besides`
+    /// is the hash of.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
-    pub fn bytes(&self) -> Result<u64, Problem> {
+    pub fn bytes(&self, besides: Option<&blake3::Hash>) -> Result<u64, Problem> {
         self.refresh()?;
         let store = self.repo.store();
         let packs = store.packs().into_iter().filter(|id| self.has(id));
         let lengths = packs.filter_map(|id| fs_err::metadata(store.pack_path(&id)).ok());
-        Ok(self.staged.bytes() + lengths.map(|meta| meta.len()).sum::<u64>())
+        let there = lengths.map(|meta| meta.len()).sum::<u64>() + self.staged.bytes();
+        Ok(there.saturating_add(self.uploads.unfinished(&self.staged, besides)))
     }
 }

@@ -196,9 +196,10 @@ pub(super) async fn take(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let most = server.settings().limits.bundle_bytes;
+    let limits = &server.settings().limits;
+    let (most, content_bytes) = (limits.bundle_bytes, limits.content_bytes);
     let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
-        repository.take_bundle(pieces)
+        repository.take_bundle(pieces, content_bytes)
     });
     taken.await.map(|taken| told(&taken).into_response())
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     body,
     problem::{Code, Problem},
-    repository::{Listed, Sent},
+    repository::{Asked, Listed, Sent},
 };
 
 #[derive(Serialize)]
@@ -131,8 +131,10 @@ pub(super) async fn publish(
     let plain = name.split('.').next().unwrap_or_default();
     pack_id(plain).map_err(|_| Problem::new(Code::Invalid, "this is no name of a file of it"))?;
     let most = limits::REMOTE_INDEX_BYTES;
+    let content_bytes = server.settings().limits.content_bytes;
     let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
-        repository.publish(&name, &pieces.gather()?)
+        let asked = Asked { by: pieces.observer(), content_bytes };
+        repository.publish(&name, &pieces.gather()?, &asked)
     });
     taken.await.map(status)
 }

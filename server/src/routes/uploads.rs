@@ -128,11 +128,12 @@ impl Server {
             length: number(headers, &UPLOAD_LENGTH)?,
         };
         let (chosen, said) = (&self.settings().limits, said_length(headers));
-        let bounds = Bounds { parts: chosen.unfinished_uploads, bytes: chosen.unfinished_bytes };
+        let (parts, bytes) = (chosen.unfinished_uploads, chosen.unfinished_bytes);
+        let bounds = Bounds { parts, bytes, content_bytes: chosen.content_bytes };
         let prepare = move |quotas: &Quotas, repository: &Repository| {
             let left = check(&coming, said, most)?;
-            // All of it, however much is here: a part does not count yet.
-            Ok((left, quotas.room(repository, Some(coming.length), coming.length)?))
+            // All of it: what is here of it is not counted besides.
+            Ok((left, quotas.room_for_rest(repository, &coming.hash, coming.length)?))
         };
         let taken = self.take_after(repo, (headers, body), prepare, move |repository, pieces| {
             resume(repository, &coming, bounds, pieces)

@@ -33,6 +33,7 @@ const KEYS: &[&str] = &[
     "limits.stall_secs",
     "limits.upload_bytes",
     "limits.bundle_bytes",
+    "limits.content_bytes",
     "limits.missing_ids",
     "limits.cache_bytes",
     "limits.upstream_secs",

@@ -46,6 +46,14 @@ pub enum Error {
     /// An object in the bundle is not what its id says.
     #[error("the bundle is damaged")]
     Damaged(#[source] StoreError),
+    /// It stands for more than is to be read.
+    #[error("to check the bundle takes {found} bytes, and {most} are allowed")]
+    TooMuch {
+        /// What it takes.
+        found: u64,
+        /// What is allowed.
+        most: u64,
+    },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
     Reach(ReachError),
@@ -83,6 +91,7 @@ impl Error {
             Self::Bundle(error) => error.kind(),
             Self::Prerequisites { .. } => ErrorKind::NotFound,
             Self::Broken { .. } | Self::Damaged(_) => ErrorKind::Damaged,
+            Self::TooMuch { .. } => ErrorKind::Invalid,
             Self::Reach(error) => error.kind(),
             Self::Commit(error) => error.kind(),
             Self::Repo(error) => error.kind(),

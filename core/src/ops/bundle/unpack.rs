@@ -28,6 +28,8 @@ pub struct Options {
     pub tips: Vec<CommitId>,
     /// zstd level for what has to be compressed again.
     pub level: i32,
+    /// No more bytes of contents are expanded, nor read to check chunk lists.
+    pub most_bytes: u64,
 }
 
 /// What happened.
@@ -61,12 +63,35 @@ pub fn run(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Outcome, Error> {
+    prepare(store, input, options, observer)?.adopt(observer)
+}
+
+/// A bundle that was found right and complete, and is no part of the store yet.
+#[derive(Debug)]
+pub struct Prepared<'s> {
+    incoming: Incoming<'s>,
+    head: Head,
+    commits: u64,
+    options: Options,
+}
+
+/// Checks a bundle as [`run`] does, without adding what is in it.
+///
+/// # Errors
+/// As [`run`].
+pub fn prepare<'s>(
+    store: &'s Store,
+    input: impl Read,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Prepared<'s>, Error> {
     let started = BundleReader::new(input);
     if observer.cancelled() {
         return Err(Error::Interrupted);
     }
     let (mut reader, head) = started?;
     check_prerequisites(store, &head)?;
+    check_work(head.raw_bytes, options)?;
     let mut incoming = Incoming::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut incoming, observer);
@@ -76,6 +101,7 @@ pub fn run(
     received?;
     let (objects, raw_bytes) = incoming.totals();
     head.check_totals(objects, raw_bytes)?;
+    check_work(incoming.listed_bytes(observer)?, options)?;
     let commits = check_complete(&incoming, &head, options, observer)?;
     observer.phase(Phase::Data, None);
     incoming.check_lists(observer).map_err(|error| match error.is_elsewhere() {
@@ -85,10 +111,32 @@ pub fn run(
     if observer.cancelled() {
         return Err(Error::Interrupted);
     }
-    let added = incoming.adopt(options.level)?;
-    store.tell_repairs(observer);
-    let Head { commit, prerequisites, .. } = head;
-    Ok(Outcome { commit, prerequisites, objects, raw_bytes, commits, added })
+    Ok(Prepared { incoming, head, commits, options: options.clone() })
+}
+
+impl Prepared<'_> {
+    /// Makes it part of the store, durably. Where packs of the store went since it
+    /// was checked, it is looked once more whether all is there.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn adopt(self, observer: &dyn Observer) -> Result<Outcome, Error> {
+        let Self { incoming, head, mut commits, options } = self;
+        if incoming.has_lost()? {
+            commits = check_complete(&incoming, &head, &options, observer)?;
+        }
+        let (objects, raw_bytes) = incoming.totals();
+        let target = incoming.target();
+        let added = incoming.adopt(options.level)?;
+        target.tell_repairs(observer);
+        let Head { commit, prerequisites, .. } = head;
+        Ok(Outcome { commit, prerequisites, objects, raw_bytes, commits, added })
+    }
+}
+
+fn check_work(found: u64, options: &Options) -> Result<(), Error> {
+    let most = options.most_bytes;
+    if found > most { Err(Error::TooMuch { found, most }) } else { Ok(()) }
 }
 
 /// Receives and checks all packs, or as many as the head says.
@@ -113,7 +161,8 @@ fn receive(
             }
             other => other,
         })?;
-        if incoming.totals().0 > head.objects || observer.cancelled() {
+        let (objects, raw_bytes) = incoming.totals();
+        if objects > head.objects || raw_bytes > head.raw_bytes || observer.cancelled() {
             return Ok(());
         }
     }

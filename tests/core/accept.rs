@@ -1,0 +1,261 @@
+//! Packs that somebody sends: what it takes to check them is bounded, and they are
+//! checked apart from coming to count.
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use snap_core::{
+    base::{
+        id::{BlobId, PackId},
+        kind::ErrorKind,
+        limits,
+        observe::{Observer, Phase, Silent},
+    },
+    format::{
+        chunk_list::{self, Piece, Pieces},
+        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind},
+    },
+    ops::{
+        accept::{self, AcceptError},
+        bundle::{Error, unpack},
+    },
+};
+
+use crate::{
+    bundle::packed,
+    crafted::{Claim, Crafted, blob, chunk_list, piece},
+    scratch::Scratch,
+};
+
+const MIB: usize = 1 << 20;
+
+/// A store with nothing but these objects, and its packs as they are sent.
+fn sent(objects: &[Claim]) -> (Crafted, Vec<(PackId, PathBuf)>) {
+    let crafted = Crafted::of(objects);
+    let store = crafted.store().join("objects");
+    let packs = fs_err::read_dir(store).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name().to_str().unwrap().parse().unwrap(), entry.path())
+    });
+    let packs = packs.collect();
+    (crafted, packs)
+}
+
+/// A chunk of zeros, a part that names it so often, and that part.
+fn zeros(often: usize) -> (Claim, Claim, Piece) {
+    let chunk = vec![0; MIB];
+    let part = chunk_list::encode_part(&vec![piece(&chunk); often]);
+    let named = piece(&part);
+    (blob(&chunk), blob(&part), named)
+}
+
+/// Counts bytes of contents, and leaves after so many.
+struct Leaves {
+    after: u64,
+    is_data: AtomicBool,
+    bytes: AtomicU64,
+}
+
+impl Leaves {
+    fn after(after: u64) -> Self {
+        Self { after, is_data: AtomicBool::new(false), bytes: AtomicU64::new(0) }
+    }
+}
+
+impl Observer for Leaves {
+    fn phase(&self, phase: Phase, _: Option<u64>) {
+        self.is_data.store(phase == Phase::Data, Ordering::Relaxed);
+    }
+
+    fn advance(&self, units: u64, _: u64) {
+        if self.is_data.load(Ordering::Relaxed) {
+            self.bytes.fetch_add(units, Ordering::Relaxed);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.after
+    }
+}
+
+#[test]
+fn lists_that_stand_for_too_much_are_refused_before_any_is_read() {
+    let (chunk, part, named) = zeros(16_384);
+    let total = (1024 * 16_384 * MIB) as u64;
+    let list = |n: u8| chunk_list(BlobId::of(&[n]), total, Pieces::Parts(vec![named; 1024]));
+    let (_crafted, packs) = sent(&[chunk, part, list(1), list(2), list(3)]);
+    let target = Crafted::empty();
+    let repo = target.repo();
+    let leaves = Leaves::after(1);
+    let error = accept::prepare(repo.store(), &packs, (&[], 2 * total), &leaves).unwrap_err();
+    let AcceptError::TooMuch { found, most } = error else { panic!("{error}") };
+    assert_eq!((found, most), (3 * total, 2 * total));
+    assert_eq!(leaves.bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn chunks_of_a_byte_are_no_way_around_that() {
+    let part = chunk_list::encode_part(&vec![piece(b"x"); 16_384]);
+    let list = chunk_list(BlobId::of(b"1"), 16_384, Pieces::Parts(vec![piece(&part)]));
+    let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
+    let target = Crafted::empty();
+    let repo = target.repo();
+    let most = 16_384 * limits::CHUNK_WORK_BYTES - 1;
+    let error = accept::prepare(repo.store(), &packs, (&[], most), &Silent).unwrap_err();
+    assert!(matches!(error, AcceptError::TooMuch { .. }), "{error}");
+    // Nor are parts that are longer than they are said to be.
+    let short = Piece { bytes: 33, ..piece(&part) };
+    let list = chunk_list(BlobId::of(b"1"), 16_384, Pieces::Parts(vec![short]));
+    let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
+    let error = accept::prepare(repo.store(), &packs, (&[], most), &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+}
+
+#[test]
+fn reading_what_lists_stand_for_ends_when_nobody_waits() {
+    let (chunk, part, named) = zeros(1024);
+    let total = (16 * 1024 * MIB) as u64;
+    let list = chunk_list(BlobId::of(b"1"), total, Pieces::Parts(vec![named; 16]));
+    let (_crafted, packs) = sent(&[chunk, part, list]);
+    let target = Crafted::empty();
+    let repo = target.repo();
+    let leaves = Leaves::after(8 * MIB as u64);
+    let error = accept::run(repo.store(), &packs, &[], &leaves).unwrap_err();
+    assert!(matches!(error, AcceptError::Interrupted), "{error}");
+    assert!(leaves.bytes.load(Ordering::Relaxed) < 32 * MIB as u64);
+    assert!(repo.store().packs().is_empty());
+}
+
+#[test]
+fn the_same_chunk_again_and_again_is_a_content_like_any() {
+    let (chunk, part, named) = zeros(48);
+    let whole = BlobId::of(&vec![0; 96 * MIB]);
+    let list = chunk_list(whole, 96 * MIB as u64, Pieces::Parts(vec![named; 2]));
+    let (_crafted, packs) = sent(&[chunk, part, list]);
+    let target = Crafted::empty();
+    let repo = target.repo();
+    accept::run(repo.store(), &packs, &[], &Silent).unwrap();
+    assert_eq!(repo.store().packs().len(), 1);
+}
+
+#[test]
+fn a_list_beside_a_blob_of_its_name_is_checked_all_the_same() {
+    let whole = b"onetwo";
+    let id = BlobId::of(whole);
+    let list = |pieces: Vec<Piece>| chunk_list(id, 6, Pieces::Chunks(pieces));
+    for (pieces, is_right) in
+        [(vec![piece(b"one"), piece(b"two")], true), (vec![piece(b"two"), piece(b"one")], false)]
+    {
+        let (crafted, _) = sent(&[blob(whole)]);
+        crafted.add(&[blob(b"one"), blob(b"two"), list(pieces)]);
+        let repo = crafted.repo();
+        let packs = repo.store().packs().into_iter();
+        let packs: Vec<_> = packs.map(|id| (id, repo.store().pack_path(&id))).collect();
+        let target = Crafted::empty();
+        let target = target.repo();
+        let taken = accept::run(target.store(), &packs, &[], &Silent);
+        assert_eq!(taken.is_ok(), is_right, "{taken:?}");
+    }
+}
+
+/// A pack of so many frames, each 16 MiB of zeros.
+fn bomb(frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
+    let chunk = vec![0; 8 * MIB];
+    let stored = zstd::bulk::compress(&vec![0; 16 * MIB], 1).unwrap();
+    let (id, kind) = (BlobId::of(&chunk).object(), ObjectKind::Blob);
+    let mut bytes = pack::encode_header().to_vec();
+    let mut all = Vec::new();
+    for _ in 0..frames {
+        all.push(Frame {
+            offset: bytes.len() as u64,
+            stored_bytes: stored.len() as u32,
+            raw_bytes: 16 * MIB as u32,
+            objects: 2,
+            codec: Codec::Zstd,
+            class: Class::Data,
+            checksum: pack::checksum(&stored),
+        });
+        bytes.extend_from_slice(&stored);
+    }
+    let objects = vec![Object { id, kind, bytes: 8 * MIB as u32 }; 2 * frames];
+    bytes.extend_from_slice(&pack::encode_footer(&all, &objects, HEADER_BYTES as u64));
+    let crafted = Crafted::empty();
+    let id = crafted.add_pack(&bytes);
+    let path = crafted.store().join("objects").join(id.to_string());
+    (crafted.dir, id, path)
+}
+
+#[test]
+fn a_pack_that_expands_to_more_than_any_writer_makes_is_refused_before_it_does() {
+    let (_dir, id, path) = bomb(4097);
+    assert!(fs_err::metadata(&path).unwrap().len() < 8 << 20);
+    let error = accept::check(&path, id, &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    let AcceptError::Store(error) = error else { panic!("{error}") };
+    let why = std::error::Error::source(&error).unwrap().to_string();
+    assert!(why.contains("expanded bytes"), "{why}");
+}
+
+#[test]
+fn a_pack_that_nobody_waits_for_is_not_taken_for_a_checked_one() {
+    let (_dir, id, path) = bomb(2);
+    accept::check(&path, id, &Silent).unwrap();
+    let error = accept::check(&path, id, &Leaves::after(0)).unwrap_err();
+    assert!(matches!(error, AcceptError::Interrupted), "{error}");
+}
+
+#[test]
+fn pushes_are_checked_side_by_side_and_count_in_any_order() {
+    let ((_a, first), (_b, second)) = (sent(&[blob(b"first")]), sent(&[blob(b"second")]));
+    let target = Crafted::empty();
+    let repo = target.repo();
+    let check = |packs: &[_]| accept::prepare(repo.store(), packs, (&[], 0), &Silent).unwrap();
+    let (one, two, again) = (check(&first), check(&second), check(&first));
+    assert!(repo.store().packs().is_empty(), "nothing counts before");
+    assert_eq!(two.adopt(&Silent).unwrap().packs, 1);
+    assert_eq!(one.adopt(&Silent).unwrap().packs, 1);
+    assert_eq!(again.adopt(&Silent).unwrap().packs, 0, "it is there");
+    assert_eq!(repo.store().packs().len(), 2);
+}
+
+#[test]
+fn what_went_while_it_was_checked_is_missed() {
+    let target = Crafted::of(&[blob(b"one")]);
+    let repo = target.repo();
+    let id = BlobId::of(b"onetwo");
+    let list = chunk_list(id, 6, Pieces::Chunks(vec![piece(b"one"), piece(b"two")]));
+    let (_crafted, packs) = sent(&[blob(b"two"), list]);
+    let check = || accept::prepare(repo.store(), &packs, (&[], u64::MAX), &Silent).unwrap();
+    let prepared = check();
+    let old = repo.store().packs()[0];
+    let (old, aside) = (repo.store().pack_path(&old), target.dir.path().join("aside"));
+    fs_err::rename(&old, &aside).unwrap();
+    let error = prepared.adopt(&Silent).unwrap_err();
+    assert!(matches!(error, AcceptError::Incomplete(_)), "{error}");
+    fs_err::rename(&aside, &old).unwrap();
+    repo.store().refresh().unwrap();
+    // Merged into another one it is there all the same.
+    let prepared = check();
+    target.add(&[blob(b"one"), blob(b"other")]);
+    fs_err::remove_file(&old).unwrap();
+    prepared.adopt(&Silent).unwrap();
+}
+
+#[test]
+fn a_bundle_that_stands_for_too_much_is_refused_by_its_head() {
+    let from = Scratch::new();
+    from.write("a", "x".repeat(3 * MIB));
+    let commit = from.commit().id.unwrap();
+    let bundle = packed(from.repo().store(), commit, &[]);
+    let target = Crafted::empty();
+    let repo = target.repo();
+    let take = |most_bytes| {
+        let options = unpack::Options { tips: Vec::new(), level: 3, most_bytes };
+        unpack::run(repo.store(), &*bundle, &options, &Silent)
+    };
+    let error = take(1000).unwrap_err();
+    assert!(matches!(error, Error::TooMuch { most: 1000, .. }), "{error}");
+    take(64 * MIB as u64).unwrap();
+}

@@ -1,0 +1,100 @@
+//! What it takes to accept what is sent is bounded, and what cannot be read for a
+//! moment is not taken for wrong.
+
+use reqwest::StatusCode;
+use snap_core::base::id::PackId;
+use snap_server::settings::{Limits, Quota, Settings};
+
+use crate::{
+    place::{Place, Serving, json, random, refused},
+    upstream_steps::bundle_of,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contents_of_which_too_much_would_be_read_are_refused() {
+    let (here, there) = (Place::new(), Place::new());
+    let commit = here.change("a", random(1, 6 << 20));
+    let packs = here.repo.store().packs();
+    let limits = Limits { content_bytes: 5 << 20, ..Limits::default() };
+    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    let refusal = serving.send(&here, &packs).await;
+    assert_eq!(refusal.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let why = refusal.text().await.unwrap();
+    assert!(why.contains("`limits.content_bytes`") && why.contains("too-large"), "{why}");
+    let bundle = bundle_of(&here, commit).await;
+    let post = |serving: &Serving| {
+        serving.client.post(format!("{}/bundles", serving.base)).body(bundle.clone())
+    };
+    refused(post(&serving), 413, "too-large").await;
+    assert!(there.repo.store().packs().is_empty());
+    let serving = Serving::of(&there);
+    assert_eq!(serving.send(&here, &packs).await.status(), StatusCode::CREATED);
+    assert_eq!(post(&serving).send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", "first");
+    here.change("b", "second");
+    let packs = here.repo.store().packs();
+    let serving = Serving::of(&there);
+    for id in &packs {
+        let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id)).send().await.unwrap();
+        assert_eq!(sent.status(), StatusCode::CREATED);
+    }
+    drop(serving);
+    // Killed before either had its place.
+    let journal = there.staged().join("publishing");
+    fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
+    // A file that can be opened, and whose first byte cannot be read.
+    let (staged, aside) = (there.staged().join(packs[0].to_string()), there.store().join("aside"));
+    fs_err::rename(&staged, &aside).unwrap();
+    fs_err::os::unix::fs::symlink("/proc/self/mem", &staged).unwrap();
+    let serving = Serving::of(&there);
+    refused(serving.get("packs"), 503, "unavailable").await;
+    drop(serving);
+    assert!(staged.is_symlink(), "it is not removed");
+    assert!(journal.exists(), "nor is what says to go on");
+    fs_err::rename(&aside, &staged).unwrap();
+    let serving = Serving::of(&there);
+    let listed = json(serving.get("packs"), StatusCode::OK).await;
+    assert_eq!(listed["packs"].as_array().unwrap().len(), 2);
+    assert!(!journal.exists());
+    assert_eq!(fs_err::read_dir(there.store().join("objects")).unwrap().count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_come_in_part_counts_as_if_it_were_whole() {
+    let (first, second, there) = (Place::new(), Place::new(), Place::new());
+    first.change("a", random(1, 50_000));
+    second.change("a", random(2, 50_000));
+    let pack = |place: &Place| {
+        let id = place.repo.store().packs()[0];
+        (id, place.pack_bytes(&id))
+    };
+    let ((first, bytes), (second, others)) = (pack(&first), pack(&second));
+    let most = (bytes.len() + others.len()) as u64;
+    let start = |most: u64| {
+        let quota = Quota { default_bytes: Some(most), ..Quota::default() };
+        Serving::start(&there, Settings { quota, ..Settings::default() })
+    };
+    let part = |serving: &Serving, id: PackId, from: usize, bytes: &[u8], to: usize| {
+        let patch = serving.client.patch(format!("{}/uploads/{id}", serving.base));
+        let patch = patch.header("upload-offset", from).header("upload-length", bytes.len());
+        patch.body(bytes[from..to].to_vec())
+    };
+    let serving = start(most - 1);
+    let begun = part(&serving, first, 0, &bytes, 10).send().await.unwrap();
+    assert_eq!(begun.status(), StatusCode::NO_CONTENT);
+    refused(serving.put(&format!("packs/{second}"), others.clone()), 507, "full").await;
+    refused(part(&serving, second, 0, &others, 10), 507, "full").await;
+    // It is not in its own way.
+    let on = part(&serving, first, 10, &bytes, 20).send().await.unwrap();
+    assert_eq!(on.status(), StatusCode::NO_CONTENT);
+    let serving = start(most);
+    let sent = part(&serving, second, 0, &others, others.len()).send().await.unwrap();
+    assert_eq!(sent.status(), StatusCode::CREATED);
+    let end = part(&serving, first, 20, &bytes, bytes.len()).send().await.unwrap();
+    assert_eq!(end.status(), StatusCode::CREATED);
+}
