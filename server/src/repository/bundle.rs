@@ -15,7 +15,7 @@ use snap_core::{
         id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
-        observe::{Observer, Silent},
+        observe::Observer,
     },
     disk::scratch::Scratch,
     format::bundle::{Head, LENGTH_BYTES},
