@@ -45,20 +45,22 @@ impl Around {
         let server = &self.server;
         let router = &mut self.router;
         let routed = |request: Request| {
-            let answered = router.call(request).map(|response| response.unwrap_or_else(never));
-            AssertUnwindSafe(answered)
-                .catch_unwind()
-                .map(|done| done.unwrap_or_else(|_| panicked()))
+            caught(router.call(request).map(|response| response.unwrap_or_else(never)))
         };
         let told = |request| tell_away(server, request, routed);
         let allowed = |request| guard(server.access(), request, told);
-        let shown = |request| page_guard(server.access(), request, allowed);
+        let shown = |request| caught(page_guard(server.access(), request, allowed));
         observe(server.observe(), request, shown).await
     }
 }
 
 fn never(never: Infallible) -> Response {
     match never {}
+}
+
+/// An answer in any case.
+async fn caught(answer: impl Future<Output = Response>) -> Response {
+    AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| panicked())
 }
 
 fn panicked() -> Response {

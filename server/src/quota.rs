@@ -88,8 +88,15 @@ impl Quotas {
         // What is there is looked at under the lock: whatever ends to be on its
         // way meanwhile counts once at least.
         let mut coming = lock(&of_it);
-        let there = repository.bytes(besides)?;
-        let left = quota.saturating_sub(there).saturating_sub(*coming);
+        let free = |coming| {
+            let there = repository.bytes(besides)?;
+            Ok::<u64, Problem>(quota.saturating_sub(there).saturating_sub(coming))
+        };
+        let mut left = free(*coming)?;
+        // What somebody gave up keeps nobody out.
+        if length.map_or(left == 0, |length| length > left) && repository.forget_idle(besides) {
+            left = free(*coming)?;
+        }
         let bytes = length.unwrap_or(most.min(left));
         if left == 0 || bytes > left {
             return Err(full(name, quota));

@@ -276,7 +276,8 @@ impl<S> Watched<S> {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         let has_said_all = is_empty && matches!(read, Poll::Ready(Ok(()))) && !self.is_shared;
-        if has_said_all && self.line.is_sending(reader) { Poll::Pending } else { read }
+        let waits = self.unsent.is_some() || self.line.is_sending(reader);
+        if has_said_all && waits { Poll::Pending } else { read }
     }
 
     /// Something went out, or has waited for too long.
@@ -286,7 +287,10 @@ impl<S> Watched<S> {
         done: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if done.is_ready() {
-            self.unsent = None;
+            if self.unsent.take().is_some() && !self.is_shared {
+                // Who reads may have waited for that.
+                context.waker().wake_by_ref();
+            }
             return done;
         }
         let stall = self.stall;

@@ -1,6 +1,8 @@
 //! What it takes to accept what is sent is bounded, and what cannot be read for a
 //! moment is not taken for wrong.
 
+use std::time::{Duration, SystemTime};
+
 use reqwest::StatusCode;
 use snap_core::base::id::PackId;
 use snap_server::settings::{Limits, Quota, Settings};
@@ -62,6 +64,27 @@ async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() 
     assert_eq!(listed["packs"].as_array().unwrap().len(), 2);
     assert!(!journal.exists());
     assert_eq!(fs_err::read_dir(there.store().join("objects")).unwrap().count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_keeps_nobody_out_of_a_quota() {
+    let (here, there) = (Place::new(), Place::new());
+    here.change("a", random(1, 50_000));
+    let id = here.repo.store().packs()[0];
+    let bytes = here.pack_bytes(&id);
+    let quota = Quota { default_bytes: Some(bytes.len() as u64), ..Quota::default() };
+    let serving = Serving::start(&there, Settings { quota, ..Settings::default() });
+    let other = "5f".repeat(32);
+    let begin = serving.client.patch(format!("{}/uploads/{other}", serving.base));
+    let begin = begin.header("upload-offset", 0).header("upload-length", bytes.len());
+    let begun = begin.body(vec![7; 10]).send().await.unwrap();
+    assert_eq!(begun.status(), StatusCode::NO_CONTENT);
+    let put = || serving.put(&format!("packs/{id}"), bytes.clone());
+    refused(put(), 507, "full").await;
+    let part = there.staged().join(format!("{other}.{}", bytes.len()));
+    let part = fs_err::File::options().append(true).open(part).unwrap();
+    part.file().set_modified(SystemTime::now() - Duration::from_secs(120)).unwrap();
+    assert_eq!(put().send().await.unwrap().status(), StatusCode::CREATED);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,14 +62,18 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
     let bytes = random(1, 200 << 10);
     let commit = place.change("a", &bytes);
     let limits = Limits { stall_secs: 1, header_secs: 600, ..Limits::default() };
-    let serving = start(&place, limits);
     let (pack, blob) = (place.repo.store().packs()[0], BlobId::of(&bytes));
-    for path in
-        [format!("packs/{pack}"), format!("objects/{blob}"), format!("commits/{commit}/files/a")]
-    {
-        let whole = serving.get(&path).send().await.unwrap();
+    let paths =
+        [format!("packs/{pack}"), format!("objects/{blob}"), format!("commits/{commit}/files/a")];
+    let patient = Serving::of(&place);
+    for path in &paths {
+        let whole = patient.get(path).send().await.unwrap();
         assert_eq!(whole.status(), 200, "{path}");
         assert!(whole.bytes().await.unwrap().len() > 64 << 10, "{path}");
+    }
+    drop(patient);
+    let serving = start(&place, limits);
+    for path in paths {
         let mut stream = connect(&serving);
         let path = format!("/v1/repos/default/{path}");
         let heads = (0..20).flat_map(|number| head(2 * number + 1, 0x05, (GET, &path), None));
@@ -89,7 +93,7 @@ async fn whoever_sends_slowly_has_a_share_and_others_have_theirs() {
     let serving = Serving::of(&place);
     let mut stream = connect(&serving);
     let path = "/v1/repos/default/missing";
-    let slow = (0..60).flat_map(|number| {
+    let slow = (0..120).flat_map(|number| {
         let stream = 2 * number + 1;
         let head = head(stream, 0x04, (POST, path), Some(&greedy));
         // A part of an id, of which nothing more comes.

@@ -23,6 +23,7 @@ use crate::{
     format::{
         chunk_list::{ChunkList, Piece, Pieces},
         pack::{Frame, Object, ObjectKind},
+        wire::FormatError,
     },
     store::{
         Incoming, Met, PackFile, StoreError,
@@ -219,6 +220,12 @@ impl Incoming<'_> {
                 Some((_, bytes)) => bytes,
                 None => self.object(&chunk.id.object(), ObjectKind::Blob)?,
             };
+            // What it takes was told by what the list says.
+            if bytes.len() as u64 != u64::from(chunk.bytes) {
+                let source = FormatError::Invalid { what: "chunk length", at: 0 };
+                let kind = ObjectKind::ChunkList;
+                return Err(StoreError::Object { id, kind, source }.into());
+            }
             hasher.update(&bytes);
             reading.observer.advance(bytes.len() as u64, 0);
             reading.go_on(bytes.len() as u64)?;

@@ -9,6 +9,7 @@
 //! later writer.
 
 use std::{
+    collections::HashSet,
     fs::File,
     path::{Path, PathBuf},
 };
@@ -49,10 +50,17 @@ pub struct Incoming<'s> {
     packs: Vec<PackId>,
     objects: u64,
     raw_bytes: u64,
-    /// Packs that the store had when this began.
-    known: Vec<PackId>,
+    /// Packs that the store had once, and no more when this began.
+    gone: HashSet<PackId>,
     /// Says to others that the folder has an owner.
     _lock: File,
+}
+
+/// Packs that a store was seen with, and that are no part of it any more.
+fn gone(store: &Store) -> HashSet<PackId> {
+    let catalog = store.catalog();
+    let ids = catalog.packs.iter().map(|slot| slot.id);
+    ids.filter(|id| !catalog.numbers.contains_key(id)).collect()
 }
 
 impl Drop for Incoming<'_> {
@@ -78,8 +86,8 @@ impl<'s> Incoming<'s> {
         let lock = lock.into_parts().0;
         lock.lock().map_err(PathError::when("lock", &path))?;
         let own = Store::open(&dir, target.disk().clone(), observer)?;
-        let (packs, known) = (Vec::new(), target.packs());
-        Ok(Self { target, own, dir, packs, objects: 0, raw_bytes: 0, known, _lock: lock })
+        let (packs, gone) = (Vec::new(), gone(target));
+        Ok(Self { target, own, dir, packs, objects: 0, raw_bytes: 0, gone, _lock: lock })
     }
 
     /// Receives a pack: `read` hands its bytes, piece by piece, to what it is
@@ -231,8 +239,7 @@ impl<'s> Incoming<'s> {
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn has_lost(&self) -> Result<bool, StoreError> {
         self.target.refresh()?;
-        let there = self.target.packs();
-        Ok(self.known.iter().any(|id| there.binary_search(id).is_err()))
+        Ok(!gone(self.target).is_subset(&self.gone))
     }
 
     /// Where an object is: among what was received, else in the store.

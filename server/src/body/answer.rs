@@ -23,7 +23,11 @@ use tokio::{
 };
 use tracing::Instrument;
 
-use super::{PIECES, TURNS, memory::Memory, sharer::Sharer};
+use super::{
+    PIECES, TURNS,
+    memory::{Memory, SHORT_BYTES},
+    sharer::Sharer,
+};
 use crate::problem::Problem;
 
 /// How long a piece is that goes out, at most.
@@ -84,8 +88,10 @@ pub async fn send(
 /// # Errors
 /// Those of [`Memory::hold`].
 pub async fn keep(bytes: Bytes, mut memory: Memory) -> Result<Body, Problem> {
-    if bytes.len() <= PIECE_BYTES {
-        return Ok(Body::from(Bytes::copy_from_slice(&bytes)));
+    let is_copied = bytes.len() <= PIECE_BYTES;
+    let bytes = if is_copied { Bytes::copy_from_slice(&bytes) } else { bytes };
+    if bytes.len() <= SHORT_BYTES {
+        return Ok(Body::from(bytes));
     }
     memory.hold(bytes.len()).await?;
     Ok(Body::new(Full::new(bytes).map_err(move |never: Infallible| -> io::Error {

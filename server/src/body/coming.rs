@@ -27,6 +27,9 @@ pub struct Accept {
     pub most_bytes: u64,
     /// How long it may stand still.
     pub stall: Duration,
+    /// Whether it is read on for a while when it is refused: not where whoever
+    /// sends it waits to be told whether to.
+    pub lingers: bool,
 }
 
 /// A body as it comes.
@@ -93,7 +96,7 @@ pub async fn linger(headers: &HeaderMap, body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
-    let accept = Accept { most_bytes: LINGER_BYTES, stall: LINGER };
+    let accept = Accept { most_bytes: LINGER_BYTES, stall: LINGER, lingers: true };
     Coming::new(body, accept).linger().await;
 }
 
@@ -139,7 +142,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_byte_now_and_then_is_no_body() {
-        let accept = Accept { most_bytes: 1 << 20, stall: Duration::from_secs(60) };
+        let accept = Accept { most_bytes: 1 << 20, stall: Duration::from_secs(60), lingers: true };
         let every = Duration::from_secs(50);
         let error = whole(slow(10, 1, every), accept).await.unwrap_err();
         assert!(error.detail.contains("stood still"), "{error}");

@@ -1,5 +1,5 @@
 //! Memory for bodies that are held whole, of all requests together. What is
-//! short is not counted: there are only so many connections.
+//! short is not counted: a connection has only so many requests at a time.
 
 use std::{mem, ops::Deref};
 
@@ -19,7 +19,7 @@ const EACH_BYTES: usize = MOST_BYTES / 2;
 static HELD: Fair = Fair::new(MOST_BYTES / UNIT_BYTES, EACH_BYTES / UNIT_BYTES);
 
 /// Up to here it is not counted.
-const SHORT_BYTES: usize = 64 << 10;
+pub(super) const SHORT_BYTES: usize = 64 << 10;
 
 /// What grows does so in steps.
 const STEP_BYTES: usize = 1 << 20;

@@ -109,7 +109,9 @@ pub async fn receive<T: Send + 'static>(
     let turn = match TURNS.take(1).await {
         Ok(turn) => turn,
         Err(problem) => {
-            Coming::new(body, accept).linger().await;
+            if accept.lingers {
+                Coming::new(body, accept).linger().await;
+            }
             return Err(problem);
         }
     };
@@ -219,7 +221,7 @@ mod tests {
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
         let (told, tell) = tokio::sync::oneshot::channel();
-        let accept = Accept { most_bytes: 1 << 20, stall: Duration::from_secs(60) };
+        let accept = Accept { most_bytes: 1 << 20, stall: Duration::from_secs(60), lingers: true };
         let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
         let working = receive(never, accept, move |pieces| {
             let watch = pieces.observer();

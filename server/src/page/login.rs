@@ -50,7 +50,7 @@ struct Said(Vec<(Vec<u8>, Vec<u8>)>);
 impl Said {
     async fn read(pages: &Pages, body: Body) -> Result<Self, Problem> {
         let stall = pages.server().settings().limits.stall();
-        let text = whole(body, Accept { most_bytes: FORM_BYTES, stall }).await?;
+        let text = whole(body, Accept { most_bytes: FORM_BYTES, stall, lingers: true }).await?;
         Ok(Self(query(&String::from_utf8_lossy(&text))))
     }
 

@@ -57,7 +57,7 @@ struct Taking {
     askers: Mutex<Vec<Asker>>,
     done: Mutex<Option<Result<Sent, Problem>>>,
     ended: Condvar,
-    /// The server stops.
+    /// The server stops, or nobody waited any more.
     is_stopped: AtomicBool,
 }
 
@@ -83,7 +83,11 @@ impl Observer for Taking {
             !asker.watch.cancelled()
                 || asker.left.get_or_insert_with(Instant::now).elapsed() < GRACE
         });
-        self.is_stopped.load(Ordering::Relaxed) || askers.is_empty()
+        if askers.is_empty() {
+            // For good: some have seen it, and left what they were at undone.
+            self.is_stopped.store(true, Ordering::Relaxed);
+        }
+        self.is_stopped.load(Ordering::Relaxed)
     }
 }
 
@@ -187,12 +191,16 @@ impl Repository {
         }
         let mut new = Vec::new();
         for id in self.lacking(ids) {
-            let path = self
-                .sent(&id)?
-                .ok_or_else(|| Problem::new(Code::Rejected, format!("pack {id} was not sent")))?;
-            new.push((id, path));
+            match self.sent(&id)? {
+                Some(path) => new.push((id, path)),
+                // Another push has had it count just now.
+                None if self.lacking(&BTreeSet::from([id])).is_empty() => {}
+                None => {
+                    return Err(Problem::new(Code::Rejected, format!("pack {id} was not sent")));
+                }
+            }
         }
-        let new_ids = new.iter().map(|(id, _)| *id).collect();
+        let new_ids: BTreeSet<PackId> = new.iter().map(|(id, _)| *id).collect();
         let prepared = match new.is_empty() {
             true => None,
             false => {
@@ -202,10 +210,16 @@ impl Repository {
                 Some(accept::prepare(self.repo.store(), &new, (&tips, most), observer))
             }
         };
-        let _one_at_a_time = self.staged.publishing();
+        let one_at_a_time = self.staged.publishing();
         self.refresh()?;
         // Others may have had some of them count meanwhile.
         let lacking = self.lacking(&new_ids);
+        if matches!(prepared, Some(Err(_))) && !lacking.is_empty() && lacking.len() < new_ids.len()
+        {
+            // They may have gone while they were looked at: once more, without those.
+            drop(one_at_a_time);
+            return self.check_and_count(ids, most, observer);
+        }
         let sent = match prepared {
             Some(prepared) if !lacking.is_empty() => {
                 self.adopt(&lacking, prepared?, observer)?;
@@ -282,6 +296,8 @@ mod tests {
         assert!(!taking.cancelled());
         lock(&taking.askers)[0].left = Some(long_ago);
         assert!(taking.cancelled());
+        taking.add(&Waiting::default().watch());
+        assert!(taking.cancelled(), "what was left undone stays so");
     }
 
     #[test]

@@ -285,6 +285,14 @@ impl Uploads {
         parts.map(|part| part.length).fold(0, u64::saturating_add)
     }
 
+    /// Removes parts that nobody goes on with, but for `besides`; says whether any went.
+    pub(super) fn forget_idle(&self, staged: &Staged, besides: Option<&blake3::Hash>) -> bool {
+        let writing = lock(&self.writing);
+        let goes = |part: &Lying| Some(&part.hash) != besides && is_idle(part, &writing);
+        let idle = lying(staged).into_iter().filter(goes);
+        idle.filter(|part| fs_err::remove_file(&part.path).is_ok()).count() > 0
+    }
+
     /// Removes what there is of a part, and says whether there was one.
     fn forget(&self, staged: &Staged, hash: &blake3::Hash) -> Result<bool, Problem> {
         let mut writing = lock(&self.writing);
@@ -331,6 +339,12 @@ fn lying(staged: &Staged) -> Vec<Lying> {
     parts.collect()
 }
 
+/// Whether nobody goes on with a part.
+fn is_idle(part: &Lying, writing: &HashMap<blake3::Hash, Arc<Part>>) -> bool {
+    let age = part.modified.and_then(|time| time.elapsed().ok());
+    !writing.contains_key(&part.hash) && age.is_some_and(|age| age >= IDLE)
+}
+
 /// Sees to it that one more part is not too many: those that nobody has gone on
 /// with for the longest go.
 fn make_room(
@@ -343,17 +357,13 @@ fn make_room(
         let why = format!("at most {} bytes may come in part", bounds.bytes);
         return Err(Problem::new(Code::TooLarge, why));
     }
-    let is_idle = |part: &Lying| {
-        let age = part.modified.and_then(|time| time.elapsed().ok());
-        !writing.contains_key(&part.hash) && age.is_some_and(|age| age >= IDLE)
-    };
-    parts.sort_by_key(|part| (!is_idle(part), part.modified));
+    parts.sort_by_key(|part| (!is_idle(part, writing), part.modified));
     let mut bytes = parts.iter().map(|part| part.length).fold(length, u64::saturating_add);
     let mut left = parts.len();
     let mut oldest = parts.iter();
     while left >= bounds.parts || bytes > bounds.bytes {
         let full = || Problem::slow_down(IDLE.as_secs(), "too many packs have come in part");
-        let part = oldest.next().filter(|part| is_idle(part)).ok_or_else(full)?;
+        let part = oldest.next().filter(|part| is_idle(part, writing)).ok_or_else(full)?;
         let _ = fs_err::remove_file(&part.path);
         (bytes, left) = (bytes.saturating_sub(part.length), left - 1);
     }

@@ -82,4 +82,10 @@ impl Repository {
         let there = lengths.map(|meta| meta.len()).sum::<u64>() + self.staged.bytes();
         Ok(there.saturating_add(self.uploads.unfinished(&self.staged, besides)))
     }
+
+    /// Removes what has come in part and nobody goes on with, but for what `besides`
+    /// is the hash of; says whether there was any.
+    pub fn forget_idle(&self, besides: Option<&blake3::Hash>) -> bool {
+        self.uploads.forget_idle(&self.staged, besides)
+    }
 }

@@ -179,7 +179,9 @@ impl Server {
             }
         };
         let within = room.as_ref().map_or(most_bytes, |room| room.bytes.min(most_bytes));
-        let taken = receive(body, self.accept(within), move |pieces| work(&repository, pieces));
+        let lingers = !headers.contains_key(header::EXPECT);
+        let accept = Accept { lingers, ..self.accept(within) };
+        let taken = receive(body, accept, move |pieces| work(&repository, pieces));
         taken.await.map_err(|problem| match &room {
             Some(room) if problem.code == Code::TooLarge && within < most_bytes => room.exceeded(),
             _ => problem,
@@ -199,7 +201,7 @@ impl Server {
 
     /// A body of at most so many bytes is taken.
     fn accept(&self, most_bytes: u64) -> Accept {
-        Accept { most_bytes, stall: self.settings().limits.stall() }
+        Accept { most_bytes, stall: self.settings().limits.stall(), lingers: true }
     }
 }
 
