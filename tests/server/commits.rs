@@ -44,6 +44,26 @@ async fn a_commit_and_its_tree_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_length_is_told_that_is_not_known() {
+    let place = Place::new();
+    let id = place.change("a", "content");
+    let serving = Serving::of(&place);
+    for what in ["tree", "archive.tar", "archive.tar.zst", "archive.zip"] {
+        let url = format!("{}/commits/{id}/{what}", serving.base);
+        let told = serving.client.head(&url).send().await.unwrap();
+        assert_eq!(told.status(), StatusCode::OK, "{what}");
+        assert!(!told.headers().contains_key("content-length"), "{what}: {:?}", told.headers());
+        let tag = told.headers()["etag"].clone();
+        let known = serving.client.get(&url).header("if-none-match", tag).send().await.unwrap();
+        assert_eq!(known.status(), StatusCode::NOT_MODIFIED, "{what}");
+        assert!(!known.headers().contains_key("content-length"), "{what}: {:?}", known.headers());
+    }
+    // That of a file is.
+    let told = serving.client.head(format!("{}/commits/{id}/files/a", serving.base));
+    assert_eq!(told.send().await.unwrap().headers()["content-length"], "7");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn archives_are_the_same_each_time() {
     let place = Place::new();
     fs_err::create_dir(place.folder.path().join("files/sub")).unwrap();

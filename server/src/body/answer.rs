@@ -82,6 +82,12 @@ pub async fn send(
     Ok(Body::from_stream(futures::stream::unfold(Some((pieces, turn)), next).fuse()))
 }
 
+/// In place of a body that [is written](send) and not asked for: how long it would
+/// be is not known.
+pub fn unsaid() -> Body {
+    Body::from_stream(futures::stream::empty::<io::Result<Bytes>>())
+}
+
 /// A body that is held whole, in `memory` or more. What is short is copied out of
 /// what it may be a part of.
 ///

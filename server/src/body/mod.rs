@@ -21,7 +21,7 @@ mod taken;
 
 pub(crate) use self::taken::{SHORT_BYTES, look_after};
 pub use self::{
-    answer::{copy, keep, send},
+    answer::{copy, keep, send, unsaid},
     coming::{Accept, linger, whole},
     memory::{Memory, Whole},
     sharer::Sharer,

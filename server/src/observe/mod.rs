@@ -140,6 +140,10 @@ fn keep_length(method: &Method, response: &mut Response) {
     let has_none = method == Method::HEAD
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if status == StatusCode::NOT_MODIFIED {
+        // It would be that of what is not sent.
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
     if let Some(length) = response.body().size_hint().exact().filter(|_| !has_none) {
         response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
     }

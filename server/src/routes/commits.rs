@@ -5,7 +5,6 @@ use std::{io, sync::Arc};
 
 use axum::{
     Json,
-    body::Body,
     extract::State,
     response::{IntoResponse, Response},
 };
@@ -30,6 +29,7 @@ use super::{
     target::{Asked, Target},
 };
 use crate::{
+    body::unsaid,
     problem::Problem,
     repository::{Repository, Revision},
 };
@@ -85,7 +85,7 @@ pub(super) async fn tree(
     if is_known(&headers, &tag) {
         return Ok(not_modified(revision.id, revision.is_id, &tag));
     }
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(unsaid());
     about(response.headers_mut(), revision.id, revision.is_id, &tag);
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -212,7 +212,7 @@ async fn archive(
     if is_known(&headers, &tag) {
         return Ok(not_modified(id, false, &tag));
     }
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(unsaid());
     let headers = response.headers_mut();
     about(headers, id, false, &tag);
     let file = [&name, b".".as_slice(), ending.as_bytes()].concat();
