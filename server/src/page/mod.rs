@@ -74,7 +74,7 @@ impl Pages {
     }
 }
 
-/// The pages. They are to be [guarded](guard()).
+/// The pages. They are to be guarded: [`around`](crate::around).
 pub fn pages(server: Server) -> Router {
     let shared = Shared { server, growth: Growth::default() };
     let pages = Pages { shared: Arc::new(shared) };
