@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `coming` | bodies as they come: not too long, and not for ever |
 //! | `answer` | bodies that go out |
-//! | [`line`] | connections, as answers see them |
+//! | [`mod@line`] | connections, as answers see them |
 //! | `taken` | long answers, as they are taken |
 //! | `sharer` | for whom something is done |
 //! | `fair` | what there is little of, in shares |
