@@ -198,7 +198,8 @@ class Store:
     def commit(self, id):
         kind, data = self.object(id)
         r = Reader(data)
-        check(kind == COMMIT and r.u8() == 1, "a commit")
+        version = r.u8()
+        check(kind == COMMIT and version in (1, 2), "a commit")
         tree = r.raw(32)
         parents = [r.raw(32) for _ in range(r.varint())]
         secs, _nanos = r.zigzag(), r.varint()
@@ -207,6 +208,8 @@ class Store:
         if r.u8():
             metadata(r, None)
         totals = [r.varint() for _ in range(4)]
+        if version == 2:
+            selection(r)
         r.end()
         return tree, parents, secs, author, host, message, labels, totals
 
@@ -304,6 +307,19 @@ def metadata(r, owners):
             r.bytes(), r.bytes()
     link = struct.unpack("<Q", r.raw(8))[0] if flags & 8 else None
     return mode, link
+
+
+def selection(r):
+    """The rule sets, sources and unread paths of a commit; not needed to read its files."""
+    for _ in range(r.varint()):
+        if r.u8() & 8:
+            r.varint()
+        for _ in range(r.varint()):
+            r.bytes()
+    for _ in ("sources", "unread"):
+        for _ in range(r.varint()):
+            r.bytes()
+    r.u8()
 
 
 def main():

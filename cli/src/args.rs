@@ -26,7 +26,8 @@ Examples:
   snap status                           what is new or changed since
   snap log                              list its snapshots
   snap ls latest:src                    look into one
-  snap restore latest~1:notes.txt       get a file back as it was
+  snap restore --overwrite latest~1:notes.txt
+                                        get a file back as it was
   snap restore 4f2a /tmp/then           write a whole snapshot elsewhere
 
 A snapshot is named by an id, the start of one (4 digits or more), a branch, a

@@ -19,10 +19,10 @@ use signal_hook::{
 };
 use snap_core::{
     base::{id::CommitId, time::Time},
-    disk::Disk,
+    disk::{Disk, Gate, Step, Verdict},
     repo::{
         Config, Repo,
-        open::read_config_file,
+        open::{read_config_file, refuse_remote},
         refs::Change,
         spec::{Resolved, Revisions},
     },
@@ -36,7 +36,7 @@ use crate::{
     config::Settings,
     env::{Env, RemoteEnv},
     remote::{self, Network},
-    report::{CliError, INTERRUPTED},
+    report::{CliError, INTERRUPTED, UntrustedStore},
     stream::Stream,
     ui::{Progress, Ui, time},
 };
@@ -70,6 +70,16 @@ pub(crate) enum Named {
     ByEnvironment,
     /// Not at all: it is looked for.
     Nowhere,
+}
+
+/// Refuses each step that would change an untrusted store.
+#[derive(Debug)]
+struct ReadOnly(UntrustedStore);
+
+impl Gate for ReadOnly {
+    fn pass(&self, _: Step, _: &Path) -> Verdict {
+        Verdict::Fail(io::Error::new(io::ErrorKind::PermissionDenied, self.0.clone()))
+    }
 }
 
 impl Context {
@@ -237,12 +247,37 @@ impl Context {
 
     /// Opens the store of the folder one stands in.
     pub(crate) fn open_repo(&self) -> Result<Repo, CliError> {
-        self.open_at(&self.store_dir()?)
+        self.open_found(&self.store_dir()?)
+    }
+
+    /// Fails if a store that was found, not named, may have been put there by
+    /// another user. Asked before a command writes to it.
+    pub(crate) fn check_found(&self, dir: &Path) -> Result<(), CliError> {
+        Ok(self.distrust(dir).map_or(Ok(()), Err)?)
+    }
+
+    fn distrust(&self, dir: &Path) -> Option<UntrustedStore> {
+        if self.named != Named::Nowhere {
+            return None;
+        }
+        let why = self.settings.trust().distrust(dir)?;
+        Some(UntrustedStore { store: dir.to_owned(), why: Arc::new(why) })
+    }
+
+    /// Opens a store that was found, not named. Where another user may have put
+    /// it there, nothing is written to it, and no remote is contacted.
+    pub(crate) fn open_found(&self, dir: &Path) -> Result<Repo, CliError> {
+        let Some(untrusted) = self.distrust(dir) else { return self.open_at(dir) };
+        refuse_remote(dir)?;
+        let config = self.settings_of(dir)?.config()?;
+        let disk = Disk::with_gate(Arc::new(ReadOnly(untrusted)));
+        Ok(Repo::open(dir, disk, &self.progress())?.with_config(config))
     }
 
     /// Opens the store at `dir`, with all settings that hold for it.
     pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
         let config = self.settings_of(dir)?.config()?;
+        refuse_remote(dir)?;
         let repo = Repo::open(dir, Disk::default(), &self.progress())?.with_config(config);
         if repo.store().partial_packs().is_empty() {
             return Ok(repo);

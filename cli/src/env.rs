@@ -2,7 +2,8 @@
 //!
 //! [`VARIABLES`] says what each means, for the manual, too.
 //!
-//! A variable that is empty counts as not set, but for `SNAP_CONFIG`.
+//! A variable that is empty counts as not set, except those that name a file of
+//! settings: an empty one says that there is none.
 
 use std::{
     env,
@@ -17,7 +18,15 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
         "SNAP_CEILING_DIRECTORIES",
         "folders, with colons between, in which and above which no store is looked for from below",
     ),
+    (
+        "SNAP_TRUST",
+        "stores or projects that are trusted, with colons between; see `snap config trust --help`",
+    ),
     ("SNAP_CONFIG", "the user's file of settings; empty: there is none"),
+    (
+        "SNAP_CONFIG_SYSTEM",
+        "the system's file of settings, instead of /etc/snap/config.toml; empty: there is none",
+    ),
     ("SNAP_AUTHOR", "who commits, unless --author says another"),
     ("SNAP_HOST", "name of the machine, unless --host says another"),
     (
@@ -44,6 +53,8 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("SNAP_TIME", "the present, in RFC 3339; for tests and imports"),
     ("SNAP_HOOK", "set for hooks: a commit that one makes runs none"),
     ("XDG_CONFIG_HOME, HOME", "where the user's file is, and `~`"),
+    ("XDG_STATE_HOME", "folder that records what is trusted; else `.local/state` in HOME"),
+    ("SUDO_UID", "user whose stores root trusts, too"),
     ("XDG_CACHE_HOME", "where is kept what is known of remotes; else `.cache` in HOME"),
     ("USER, LOGNAME", "who commits where nothing else says so"),
     ("LESS", "options of `less`; FRX if not set"),
@@ -62,10 +73,18 @@ pub(crate) struct Env {
     pub(crate) store: Option<PathBuf>,
     /// `SNAP_CEILING_DIRECTORIES`
     pub(crate) ceilings: Vec<PathBuf>,
+    /// `SNAP_TRUST`
+    pub(crate) trust: Vec<PathBuf>,
+    /// `SNAP_CONFIG_SYSTEM`, also when it is empty
+    pub(crate) system_config: Option<PathBuf>,
+    /// `SUDO_UID`
+    pub(crate) sudo_uid: Option<u32>,
     /// `SNAP_CONFIG`, also when it is empty
     pub(crate) config: Option<PathBuf>,
     /// `XDG_CONFIG_HOME`, else `.config` in the home folder
     pub(crate) config_home: Option<PathBuf>,
+    /// `XDG_STATE_HOME`, else `.local/state` in the home folder
+    pub(crate) state_home: Option<PathBuf>,
     /// `XDG_CACHE_HOME`, else `.cache` in the home folder
     pub(crate) cache_home: Option<PathBuf>,
     /// What says how to reach remotes
@@ -142,8 +161,12 @@ impl Env {
         Self {
             store: var("SNAP_STORE").map(PathBuf::from),
             ceilings: var("SNAP_CEILING_DIRECTORIES").map(split).unwrap_or_default(),
+            trust: var("SNAP_TRUST").map(split).unwrap_or_default(),
+            system_config: env::var_os("SNAP_CONFIG_SYSTEM").map(PathBuf::from),
+            sudo_uid: text("SUDO_UID").and_then(|uid| uid.parse().ok()),
             config: env::var_os("SNAP_CONFIG").map(PathBuf::from),
             config_home: folder("XDG_CONFIG_HOME").or_else(|| below_home(".config")),
+            state_home: folder("XDG_STATE_HOME").or_else(|| below_home(".local/state")),
             cache_home: folder("XDG_CACHE_HOME").or_else(|| below_home(".cache")),
             remote: RemoteEnv::read(),
             time: text("SNAP_TIME"),

@@ -7,6 +7,7 @@ mod causes;
 mod hint;
 mod remote;
 mod serve;
+mod trust;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -25,7 +26,7 @@ use snap_core::{
 use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
 
 use self::causes::causes;
-pub(crate) use self::serve::ServeError;
+pub(crate) use self::{serve::ServeError, trust::UntrustedStore};
 use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.
@@ -89,9 +90,37 @@ pub(crate) enum CliError {
     /// A profile none of whose paths is there.
     #[error("{}", no_paths(profile, path, *count))]
     NoPaths { profile: String, path: String, count: usize },
-    /// Something that a store's file may only say if it is the user's own.
-    #[error("{origin}: {what} is refused, because somebody else may have written the file: {why}")]
-    Untrusted { origin: String, what: String, why: String },
+    /// A setting that counts in a store's file only when the user trusts it.
+    #[error(
+        "{origin}: {what} is refused: you have not trusted the settings of this store, or they \
+         changed since"
+    )]
+    Untrusted { origin: String, what: String, store: PathBuf },
+    /// A store that was found, and may have been planted by another user.
+    #[error(transparent)]
+    UntrustedStore(#[from] UntrustedStore),
+    /// A store's file that belongs to another user and is to be written anew.
+    #[error("{} belongs to the user with id {uid}: only its owner changes it", path.display())]
+    ForeignSettings { path: PathBuf, uid: u32 },
+    /// A system's file that users may have written.
+    #[error(
+        "{} is not used: it must belong to root, and only root may write to it (owner {uid}, mode \
+         {mode:04o})",
+        path.display()
+    )]
+    SystemFile { path: PathBuf, uid: u32, mode: u32 },
+    /// A path to be trusted that depends on where the command runs.
+    #[error("{origin}: `{}` is not an absolute path", path.display())]
+    RelativeTrust { origin: &'static str, path: PathBuf },
+    /// Trust cannot be recorded.
+    #[error("no folder to record trust in")]
+    NoStateFolder,
+    /// Keys that do not go to a place that an untrusted store's file names.
+    #[error(
+        "no keys are sent to {remote}: only the settings of this store name the place, and they \
+         are not trusted"
+    )]
+    KeysWithheld { remote: String },
     /// A hook cannot be started.
     #[error("cannot start the {name} hook")]
     HookStart { name: &'static str, source: io::Error },
@@ -107,9 +136,15 @@ pub(crate) enum CliError {
     /// Ctrl-C while a hook ran, after the commit.
     #[error("interrupted in the {name} hook; the commit stands")]
     PostHookInterrupted { name: &'static str },
+    /// Nothing says what to commit to a store without a project.
+    #[error("no path is given, and {store} is no project's store")]
+    NoSource { store: String },
     /// Options that do not go together.
     #[error("{0}")]
     Usage(&'static str),
+    /// A whole snapshot would be written into a folder that it has itself.
+    #[error("the whole snapshot would go into `{path}`, a folder that it has itself")]
+    FolderOfSnapshot { what: String, path: String },
     /// What should be a file is something else.
     #[error("`{path}` is a {noun}, not a file")]
     NotAFile { path: String, noun: &'static str },
@@ -311,7 +346,13 @@ impl CliError {
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }
-            Self::Untrusted { .. } => ErrorKind::Denied,
+            Self::Untrusted { .. } | Self::RelativeTrust { .. } | Self::SystemFile { .. } => {
+                ErrorKind::Invalid
+            }
+            Self::UntrustedStore(_) | Self::ForeignSettings { .. } | Self::KeysWithheld { .. } => {
+                ErrorKind::Denied
+            }
+            Self::NoStateFolder => ErrorKind::NotFound,
             Self::HookStart { .. } | Self::PreHook { .. } | Self::PostHook { .. } => {
                 ErrorKind::Unavailable
             }
@@ -321,7 +362,10 @@ impl CliError {
             Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
             Self::Outside { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
-            Self::BadTime { .. } | Self::BadDate { .. } | Self::Usage(_) => ErrorKind::Invalid,
+            Self::BadTime { .. } | Self::BadDate { .. } => ErrorKind::Invalid,
+            Self::NoSource { .. } | Self::FolderOfSnapshot { .. } | Self::Usage(_) => {
+                ErrorKind::Invalid
+            }
             Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
                 ErrorKind::Invalid
             }

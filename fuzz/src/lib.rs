@@ -281,9 +281,8 @@ pub fn ignore(data: &[u8]) {
     let path = lines.pop().unwrap_or_default();
     let options = ignore::Options { patterns: lines, ..ignore::Options::default() };
     let Ok(rules) = Rules::new(options, None) else { return };
-    let name = path.rsplit('/').next().unwrap_or_default().as_bytes();
-    for kind in [FileKind::File, FileKind::Folder] {
-        let stat = FileStat { kind, ..seeds::stat() };
-        rules.excludes(&Scope::default(), path.as_bytes(), name, &stat);
+    rules.excludes_size(&FileStat { kind: FileKind::File, ..seeds::stat() });
+    for is_folder in [false, true] {
+        rules.excludes_path(&Scope::default(), path.as_bytes(), is_folder);
     }
 }

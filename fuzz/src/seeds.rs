@@ -14,6 +14,7 @@ use snap_core::{
         chunk_list::{ChunkList, Piece, Pieces, encode_part},
         commit::Commit,
         pack::{self, Class, Codec, Frame, Object, ObjectKind},
+        selection::{IgnoreOptions, Selection, UnreadPaths},
         tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
     },
     local::scan::{FileKind, FileStat},
@@ -25,7 +26,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "wire" => vec![vec![0, 0xac, 2, 1, 3, 2, 2, b'h', b'i', 3, 1, 2, 3, 4]],
         "tree" => vec![leaf().encode(), inner().encode()],
-        "commit" => vec![commit().encode()],
+        "commit" => vec![commit().encode(), Commit { selection: selection(), ..commit() }.encode()],
         "chunk_list" => chunk_lists(),
         "pack" => vec![pack()],
         "bundle" => vec![bundle_head().encode(), bundle()],
@@ -134,6 +135,23 @@ fn commit() -> Commit {
         ),
         root: Some(metadata()),
         totals: Totals { files: 10, folders: 2, others: 0, bytes: 1 << 40 },
+        selection: Default::default(),
+    }
+}
+
+fn selection() -> Selection {
+    let rules = |pattern: &str, larger_than_bytes| IgnoreOptions {
+        patterns: vec![pattern.to_owned()],
+        cache_folders: true,
+        larger_than_bytes,
+        ..IgnoreOptions::default()
+    };
+    let mut unread = UnreadPaths::default();
+    [&b"a"[..], b"b/c"].iter().for_each(|path| unread.insert(path));
+    Selection {
+        rules: vec![rules("*.o", None), rules("*.a", Some(300))],
+        sources: vec![(*b"/home").into(), (*b"db.sql").into()],
+        unread,
     }
 }
 

@@ -196,6 +196,9 @@ impl FromStr for Location {
         if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
             return form("has a password in it, for everybody to read");
         }
+        if let Some(problem) = unsafe_for_ssh(authority) {
+            return form(problem);
+        }
         if !has_plain_port(authority) {
             return form("has a port that is no number, or a password in it");
         }
@@ -269,6 +272,28 @@ fn revealed(url: &str) -> Option<&'static str> {
     rest.contains('@').then_some("a user or a password")
 }
 
+/// The problem with an authority that `ssh`, or a shell that `ssh` starts for a
+/// `ProxyCommand`, reads as something else than a user and a host.
+///
+/// The rules are those of OpenSSH 9.6 for names on its command line. They hold
+/// for each scheme, since no host or bucket needs such a name.
+fn unsafe_for_ssh(authority: &str) -> Option<&'static str> {
+    let (user, host) = match authority.split_once('@') {
+        Some((user, host)) => (user, host),
+        None => ("", authority),
+    };
+    // An address in brackets is passed on without them.
+    let bare = host.trim_start_matches('[');
+    if user.starts_with('-') || bare.starts_with('-') {
+        return Some("has a user or a host that begins with `-`, which `ssh` takes for an option");
+    }
+    let is_unsafe = |c: char| c.is_whitespace() || "'`\"$;&<>|(){}".contains(c);
+    if user.contains(is_unsafe) || host.contains(is_unsafe) || host.contains(['@', '\\']) {
+        return Some("has a character in its user or host that a shell takes for a command");
+    }
+    None
+}
+
 /// Whether what follows the host is a port, or nothing.
 fn has_plain_port(authority: &str) -> bool {
     // An address such as `[::1]` has colons of its own.
@@ -326,6 +351,31 @@ mod tests {
         for text in ["sftp://a:ge@heim@h/x", "sftp://a:ge/heim@h/x", "azblob://c/x?sig=geheim"] {
             let shown = parsed(text).unwrap_err().to_string();
             assert!(!shown.contains("heim"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn no_user_or_host_is_an_option_or_a_command_for_ssh() {
+        for text in [
+            "sftp://-oProxyCommand=touch%20x/srv",
+            "sftp://-oProxyCommand=x:22/srv",
+            "sftp://ada@-oProxyCommand=x/srv",
+            "sftp://-lroot@host/srv",
+            "sftp://[-oProxyCommand=x]/srv",
+            "sftp://ada@[-oProxyCommand=x]:22/srv",
+            "sftp://ada@[[-oProxyCommand=x]]/srv",
+            "sftp://ada@eve@-oProxyCommand=x/srv",
+            "sftp://host;touch x/srv",
+            "sftp://$(touch x)/srv",
+            "sftp://ada`x`@host/srv",
+            "webdav://-host/srv",
+        ] {
+            assert!(matches!(parsed(text), Err(LocationError::Form { .. })), "{text}");
+        }
+        let refused = parsed("sftp://-oProxyCommand=x/srv").unwrap_err().to_string();
+        assert!(refused.contains("sftp://-oProxyCommand=x/srv"), "{refused}");
+        for text in ["sftp://DOMAIN\\ada@my-host_1.example/srv", "sftp://[fe80::1%eth0]:22/srv"] {
+            assert_eq!(parsed(text).unwrap().to_string(), text);
         }
     }
 

@@ -12,7 +12,10 @@ use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
     ops::{accept::AcceptError, bundle, cat::CatError, diff::DiffError, list::ListError},
-    repo::{RepoError, past::PastError, path::PathInTreeError, refs::RefError, spec::SpecError},
+    repo::{
+        RepoError, past::PastError, path::PathInTreeError, ref_name::RefName, refs::RefError,
+        spec::SpecError,
+    },
     store::StoreError,
 };
 
@@ -154,6 +157,14 @@ impl Problem {
     /// Contents that were sent are more than is read to check them.
     pub fn too_much(error: &dyn Error) -> Self {
         Self::new(Code::TooLarge, format!("{error} (`limits.content_bytes`)"))
+    }
+
+    /// A ref cannot be beside the one that is called `other`: no condition that a
+    /// client might send would let it go well.
+    pub fn beside(name: &RefName, other: &str) -> Self {
+        let (folder, name) = (name.kind().folder(), name.short());
+        let why = format!("`{folder}/{name}` cannot be beside `{folder}/{other}`");
+        Self::new(Code::Rejected, why)
     }
 
     /// Something that is not there.

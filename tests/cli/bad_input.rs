@@ -54,12 +54,14 @@ fn an_unreadable_file_is_left_out_and_told() {
     assert!(said.contains("warning: skipped `a`: "), "{said}");
     assert!(said.contains("warning: left out 1 entry that could not be read"), "{said}");
     assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "sub/\nsub/b\n");
+    let shown = env.snap(["show"]).succeeds().stdout;
+    assert!(shown.contains("\nUnread:  a\n"), "{shown}");
 }
 
 #[test]
 fn a_store_that_may_not_be_written_can_be_read() {
     let env = env();
-    env.mode("", 0o755);
+    env.open_to_all("");
     env.write("a", "changed");
     if !rustix::process::geteuid().is_root() {
         for path in [".snap", ".snap/tmp", ".snap/objects", ".snap/index"] {
@@ -184,22 +186,65 @@ fn a_damaged_ref_is_named() {
 }
 
 #[test]
-fn a_clock_that_went_backwards_does_not_turn_history_around() {
+fn a_clock_that_was_wrong_once_dates_no_later_commit() {
     let mut env = env();
-    env.set("SNAP_TIME", "2026-11-20T08:00:00Z");
-    env.write("a", "more");
+    env.set("SNAP_TIME", "2099-01-01T00:00:00Z");
+    env.write("a", "from the future");
+    env.snap(["commit"]).succeeds();
+    env.set("SNAP_TIME", "2026-11-22T08:00:00Z");
+    env.write("a", "the clock is right again");
     insta::assert_snapshot!(env.snap(["commit"]), @r"
     exit: 0
     --- stdout ---
     [ID]
     --- stderr ---
-    warning: the clock is 86400 s behind the last commit, whose time is used instead
-    Committed 2 files, 16 B: 0 new, 1 changed, 1 unmodified
+    warning: the commit before is dated 2275574400 s in the future: the clock is wrong now, or it was wrong then; this commit has the time of the clock
+    Committed 2 files, 36 B: 0 new, 1 changed, 1 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     ");
+    env.set("SNAP_TIME", "2026-11-23T08:00:00Z");
+    env.write("a", "and the day after");
+    let later = env.snap(["commit"]).succeeds();
+    assert!(!later.stderr.contains("warning"), "one warning is enough: {}", later.stderr);
+
     let log = env.snap(["log", "--json"]).json();
-    assert_eq!(log[0]["time"], "2026-11-21T08:00:00.000000001Z");
+    let times: Vec<_> = log.iter().map(|commit| commit["time"].as_str().unwrap()).collect();
+    let days = ["2026-11-23", "2026-11-22", "2099-01-01", "2026-11-21"];
+    assert_eq!(
+        times,
+        days.map(|day| match day {
+            "2099-01-01" => format!("{day}T00:00:00Z"),
+            day => format!("{day}T08:00:00Z"),
+        })
+    );
+    for pair in log.windows(2) {
+        assert_eq!(pair[0]["parents"][0], pair[1]["id"]);
+    }
+    // Searches by date are not led astray.
+    let since = |date: &str| env.snap(["log", "--json", "--since", date]).json().len();
+    assert_eq!((since("2026-11-23"), since("2050-01-01")), (2, 1));
+    let at = |date: &str| env.snap(["show", "--json", &format!("latest@{date}")]).json();
+    assert_eq!(at("2026-11-22")[0]["id"], log[1]["id"]);
+    assert_eq!(at("2026-11-21")[0]["id"], log[3]["id"]);
+    env.snap(["verify"]).succeeds();
+}
+
+#[test]
+fn a_time_that_the_user_names_is_kept_even_if_it_is_older_than_the_parent() {
+    let env = env();
+    env.write("a", "scanned from paper");
+    let old = env.snap(["commit", "--time", "1987-06-05T04:03:02Z"]).succeeds();
+    assert!(!old.stderr.contains("warning"), "{}", old.stderr);
+    let log = env.snap(["log", "--json"]).json();
+    assert_eq!(log[0]["time"], "1987-06-05T04:03:02Z");
     assert_eq!(log[0]["parents"][0], log[1]["id"]);
+    // The commit below it is found all the same.
+    let since = env.snap(["log", "--json", "--since", "2026-01-01"]).json();
+    assert_eq!((since.len(), &since[0]["id"]), (1, &log[1]["id"]));
+    let at = env.snap(["show", "--json", "latest@2026-11-30"]).json();
+    assert_eq!(at[0]["id"], log[1]["id"]);
+    let of_path = env.snap(["log", "--json", "--since", "2026-01-01", "--", "a"]).json();
+    assert_eq!(of_path.len(), 1);
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn several_paths_stand_under_their_own_names() {
     env.write("b/z", "3");
     env.snap(["commit", "./a", "b/c"]).succeeds();
     assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "a/\na/x\nb/\nb/c/\nb/c/y\n");
-    env.snap(["commit", "b/z"]).succeeds();
+    env.snap(["commit", "b/z", "--replace"]).succeeds();
     assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "b/\nb/z\n");
     insta::assert_snapshot!(env.snap(["commit", "a", "a/x"]), @r"
     exit: 2
@@ -67,7 +67,8 @@ fn several_paths_stand_under_their_own_names() {
     error: a and a/x have the same place in the snapshot
     hint: name each file and folder once
     ");
-    insta::assert_snapshot!(env.snap_in("a", ["commit", "x", "../b"]), @r"
+    env.snap(["--store", "s", "init"]).succeeds();
+    insta::assert_snapshot!(env.snap_in("a", ["--store", "../s", "commit", "x", "../b"]), @r"
     exit: 2
     --- stderr ---
     error: `../b` cannot be the path of a file in a snapshot

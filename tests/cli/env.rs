@@ -14,6 +14,8 @@ pub(crate) const NOW: &str = "2026-11-21T08:00:00Z";
 /// A folder of its own, a cleared environment and a fixed clock.
 pub(crate) struct TestEnv {
     root: tempfile::TempDir,
+    /// Where the user's state is kept, outside of what is committed.
+    _state: tempfile::TempDir,
     vars: Vec<(String, String)>,
 }
 
@@ -48,7 +50,11 @@ impl TestEnv {
         // Whatever lies above is not the test's.
         let above = root.path().parent().unwrap().to_str().unwrap().to_owned();
         vars.push(("SNAP_CEILING_DIRECTORIES".to_owned(), above));
-        Self { root, vars }
+        let state = tempfile::tempdir().unwrap();
+        vars.push(("XDG_STATE_HOME".to_owned(), state.path().to_str().unwrap().to_owned()));
+        // The settings of the machine are not the test's.
+        vars.push(("SNAP_CONFIG_SYSTEM".to_owned(), String::new()));
+        Self { root, _state: state, vars }
     }
 
     /// Sets a variable for all later runs.
@@ -78,6 +84,20 @@ impl TestEnv {
     pub(crate) fn mode(&self, path: impl AsRef<Path>, mode: u32) {
         let path = self.path(path);
         fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Lets all users read a project and its store. Files of the project keep
+    /// their modes.
+    pub(crate) fn open_to_all(&self, project: &str) {
+        self.mode(project, 0o755);
+        let mut folders = vec![self.path(project).join(".snap")];
+        while let Some(folder) = folders.pop() {
+            self.mode(&folder, 0o755);
+            for entry in fs_err::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { self.mode(path, 0o644) }
+            }
+        }
     }
 
     /// Runs the binary in the root folder.

@@ -187,50 +187,6 @@ fn neither_an_empty_input_nor_a_dry_run_confuses_them() {
     assert_eq!(env.read("ran"), "ran\n");
 }
 
-#[test]
-fn commands_in_a_file_that_others_may_write_are_refused() {
-    let mut env = env(&[("pre_commit", "touch ran")]);
-    let file = ".snap/config.toml";
-    env.mode(file, 0o664);
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
-    exit: 1
-    --- stderr ---
-    error: [ROOT]/.snap/config.toml:34: `pre_commit` is refused, because somebody else may have written the file: others may write to it (mode 0664)
-    hint: read that file; it counts once it is your own (`chown`, `chmod go-w`), and hooks can be left out (--no-hooks)
-    ");
-    // A change neither makes it the user's own nor takes others' rights.
-    env.snap(["config", "set", "commit.host", "h"]).succeeds();
-    assert_eq!(env.snap(["commit"]).code, Some(1));
-    env.mode(file, 0o644);
-    fs_err::rename(env.path(file), env.path("elsewhere")).unwrap();
-    fs_err::os::unix::fs::symlink(env.path("elsewhere"), env.path(file)).unwrap();
-    let link = env.snap(["commit"]);
-    assert!(link.code == Some(1) && link.stderr.contains("it is a link"), "{link}");
-    fs_err::remove_file(env.path(file)).unwrap();
-    fs_err::rename(env.path("elsewhere"), env.path(file)).unwrap();
-    if rustix::process::geteuid().is_root() {
-        let owner = |id| std::os::unix::fs::chown(env.path(file), Some(id), None).unwrap();
-        owner(4321);
-        let foreign = env.snap(["commit"]);
-        let why = "it belongs to the user with id 4321";
-        assert!(foreign.code == Some(1) && foreign.stderr.contains(why), "{foreign}");
-        env.snap(["config", "set", "commit.host", "i"]).succeeds();
-        assert_eq!(env.snap(["commit"]).code, Some(1));
-        owner(0);
-    }
-    assert!(!env.path("ran").exists());
-    // Those of the user run in any case, and so does a commit without.
-    env.mode(file, 0o666);
-    env.snap(["commit", "--no-hooks"]).succeeds();
-    let settings = env.path("user.toml");
-    env.set("SNAP_CONFIG", settings.to_str().unwrap());
-    env.snap(["config", "set", "--user", "hooks.pre_commit", "touch ran"]).succeeds();
-    env.mode("user.toml", 0o666);
-    env.snap(["config", "unset", "hooks.pre_commit"]).succeeds();
-    env.snap(["commit"]).succeeds();
-    assert!(env.path("ran").exists());
-}
-
 /// A snap in a group of its own, once its hook is under way.
 fn started(env: &TestEnv) -> Child {
     let mut command = env.command("");

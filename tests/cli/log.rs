@@ -174,6 +174,18 @@ fn a_commit_is_shown_whole() {
 }
 
 #[test]
+fn a_commit_is_shown_with_the_rules_that_left_paths_out() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    let args = ["commit", "-e", "*.o", "-e", "!b.o", "--exclude-caches", "--gitignore"];
+    env.snap(args).succeeds();
+    let shown = env.snap(["show"]).succeeds().stdout;
+    assert!(shown.ends_with("\nLeft out: *.o, !b.o, .gitignore files, cache folders\n"), "{shown}");
+    let rules = &env.snap(["log", "--json"]).succeeds().json()[0]["selection"]["rules"];
+    assert_eq!(rules[0]["patterns"], serde_json::json!(["*.o", "!b.o"]));
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let env = env();
     let mut log = env.command("").arg("log").stdout(std::process::Stdio::piped()).spawn().unwrap();

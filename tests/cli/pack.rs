@@ -281,3 +281,15 @@ fn a_bundle_where_none_is_read_is_told_about() {
         assert!(said.stderr.contains("x.snap is a bundle"), "{said}");
     }
 }
+
+#[test]
+fn a_bundle_has_the_mode_of_the_one_that_it_replaces() {
+    let env = TestEnv::new();
+    env.write("a", "one");
+    env.snap(["commit"]).succeeds();
+    env.snap(["pack", "main", "-o", "b.snap"]).succeeds();
+    env.mode("b.snap", 0o600);
+    env.snap(["pack", "main", "--force", "-o", "b.snap"]).succeeds();
+    let mode = fs_err::metadata(env.path("b.snap")).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+}

@@ -1,6 +1,9 @@
 //! `snap restore`.
 
-use std::os::unix::{fs::chown, process::CommandExt};
+use std::os::unix::{
+    fs::{MetadataExt, chown},
+    process::CommandExt,
+};
 
 use snap_core::{
     base::{id::BlobId, time::Time},
@@ -13,7 +16,7 @@ use snap_core::{
 
 use crate::env::TestEnv;
 
-fn env() -> TestEnv {
+pub(crate) fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("home/notes.txt", "first");
     env.write("home/sub/more.txt", "more");
@@ -71,7 +74,7 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     let cache = StatCache::open(&env.path("home/.snap/cache"), Disk::default());
     let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
     let later = Time { secs: stat.mtime.secs + 60, nanos: 0 };
-    cache.add_file((&stat, None), Place::new(&folder, b"notes.txt"), &known, later);
+    cache.add_file(&stat, Place::new(&folder, b"notes.txt"), &known, later);
     cache.save().unwrap();
 
     env.snap_in("home", ["restore", "latest", "--overwrite"]).succeeds();
@@ -111,12 +114,13 @@ fn a_dry_run_lists_and_changes_nothing() {
     insta::assert_snapshot!(env.snap_in("home", args), @r"
     exit: 0
     --- stdout ---
-    remove  extra
-    replace notes.txt
     create  sub/more.txt
+    replace notes.txt  (in no commit)
+    remove  extra
     --- stderr ---
     Would restore 2 files, 9 B; 0 already there
     Would remove 1 extra entry
+    warning: 1 file of these is in no commit and would be lost
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
     env.snap_in("home", &args[..4]).succeeds();
@@ -181,7 +185,7 @@ fn links_are_counted_and_a_pattern_without_a_match_is_told() {
 }
 
 /// A user without rights.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn a_device_that_cannot_be_made_is_told_and_counted() {
@@ -194,6 +198,7 @@ fn a_device_that_cannot_be_made_is_told_and_counted() {
     rustix::fs::mknodat(rustix::fs::CWD, env.path("home/null"), kind, mode, null).unwrap();
     env.snap(["commit", "home"]).succeeds();
     env.mode("", 0o755);
+    env.open_to_all("home");
     fs_err::create_dir(env.path("out")).unwrap();
     chown(env.path("out"), Some(NOBODY), Some(NOBODY)).unwrap();
 
@@ -208,4 +213,154 @@ fn a_device_that_cannot_be_made_is_told_and_counted() {
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&record["skipped"], &record["files_written"]), (&1.into(), &2.into()));
     assert!(!stderr.contains(" of :"), "{stderr}");
+}
+
+/// The binary as a user without rights, in `home`, which that user owns.
+pub(crate) fn as_nobody(env: &TestEnv) -> std::process::Command {
+    env.mode("", 0o755);
+    for path in ["home", "home/sub"] {
+        chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // A store is readable by its owner alone.
+    let owner = format!("{NOBODY}:{NOBODY}");
+    let mut change = std::process::Command::new("chown");
+    assert!(change.args(["-R", &owner]).arg(env.path("home/.snap")).status().unwrap().success());
+    let mut command = env.command("home");
+    command.uid(NOBODY).gid(NOBODY);
+    command
+}
+
+#[test]
+fn a_dry_run_finds_a_folder_that_cannot_be_written_into() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let env = env();
+    fs_err::remove_file(env.path("home/sub/more.txt")).unwrap();
+    for dry in [&["-n"][..], &[]] {
+        let mut command = as_nobody(&env);
+        chown(env.path("home/sub"), Some(0), Some(0)).unwrap();
+        let output = command.args(["restore", "latest", "--overwrite"]).args(dry).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("Permission denied") && stderr.contains("sub"), "{stderr}");
+    }
+    assert!(!env.path("home/sub/more.txt").exists());
+}
+
+#[test]
+fn a_whole_snapshot_is_not_poured_into_a_folder_that_it_has() {
+    let env = env();
+    env.write("home/sub/mine", "x");
+    let args = ["restore", "latest", "sub", "--overwrite", "--delete", "--yes"];
+    let refused = env.snap_in("home", args);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("`snap restore latest:sub`"), "{}", refused.stderr);
+    assert_eq!(env.read("home/sub/mine"), "x");
+}
+
+#[test]
+fn nothing_is_restored_into_a_store() {
+    let env = env();
+    for (target, args) in [
+        (".snap/objects", &["--overwrite", "--delete", "--yes"][..]),
+        (".snap/refs/heads", &[]),
+        (".snap/new/folder", &[]),
+    ] {
+        let refused = env.snap_in("home", [&["restore", "latest", target], args].concat());
+        assert_eq!(refused.code, Some(2), "{target}: {}", refused.stderr);
+        assert!(refused.stderr.contains("a store is not restored into"), "{}", refused.stderr);
+    }
+    env.snap_in("home", ["verify", "--data"]).succeeds();
+    assert!(!env.path("home/.snap/new").exists());
+}
+
+#[test]
+fn files_that_are_one_on_disk_and_several_in_the_snapshot_are_separated() {
+    let env = TestEnv::new();
+    for (path, mode) in [("p/a", 0o600), ("p/b", 0o644)] {
+        env.write(path, "same");
+        env.mode(path, mode);
+    }
+    env.snap(["commit", "p"]).succeeds();
+    fs_err::remove_file(env.path("p/b")).unwrap();
+    fs_err::hard_link(env.path("p/a"), env.path("p/b")).unwrap();
+    fs_err::hard_link(env.path("p/a"), env.path("outside")).unwrap();
+    env.mode("outside", 0o640);
+    let stopped = env.snap_in("p", ["restore", "latest"]);
+    assert_eq!(stopped.code, Some(1), "{}", stopped.stderr);
+    env.snap_in("p", ["restore", "latest", "--overwrite"]).succeeds();
+    let meta = |path: &str| fs_err::metadata(env.path(path)).unwrap();
+    let seen =
+        ["p/a", "p/b", "outside"].map(|path| (meta(path).mode() & 0o777, meta(path).nlink()));
+    assert_eq!(seen, [(0o600, 1), (0o644, 1), (0o640, 1)]);
+    assert!(env.snap_in("p", ["status"]).succeeds().stdout.contains("Nothing changed"));
+}
+
+#[test]
+fn a_store_that_lost_its_settings_is_known_by_its_packs() {
+    let env = env();
+    env.write("home/n/x", "nested");
+    env.snap_in("home/n", ["init"]).succeeds();
+    env.snap_in("home/n", ["commit"]).succeeds();
+    for part in ["config.toml", "lock", "base", "HEAD"] {
+        fs_err::remove_file(env.path("home/n/.snap").join(part)).unwrap();
+    }
+    for part in ["logs", "tmp", "cache", "index", "refs"] {
+        fs_err::remove_dir_all(env.path("home/n/.snap").join(part)).unwrap();
+    }
+    let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
+    let told = env.snap_in("home", args).succeeds().stderr;
+    assert!(told.contains("kept `n/.snap`: it is a store"), "{told}");
+    assert_eq!(fs_err::read_dir(env.path("home/n/.snap/objects")).unwrap().count(), 1);
+}
+
+#[test]
+fn folders_above_a_restored_file_are_as_private_as_they_were() {
+    let env = env();
+    env.mode("home/sub", 0o700);
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::remove_dir_all(env.path("home/sub")).unwrap();
+    env.snap_in("home", ["restore", "latest:sub/more.txt"]).succeeds();
+    let mode = fs_err::metadata(env.path("home/sub")).unwrap().mode();
+    assert_eq!((mode & 0o777, &*env.read("home/sub/more.txt")), (0o700, "more"));
+}
+
+#[test]
+fn a_folder_that_is_restored_in_its_place_has_all_its_attributes() {
+    let env = env();
+    env.write("home/sub/below/file", "x");
+    env.mode("home/sub/below", 0o750);
+    env.mode("home/sub", 0o700);
+    let meta = |path: &str| fs_err::metadata(env.path(path)).unwrap();
+    let of = |path: &str| (meta(path).mode() & 0o7777, meta(path).mtime(), meta(path).mtime_nsec());
+    let before = of("home/sub/below");
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::remove_dir_all(env.path("home/sub")).unwrap();
+    env.snap_in("home", ["restore", "latest:sub/below"]).succeeds();
+    assert_eq!(of("home/sub/below"), before);
+    assert_eq!(of("home/sub").0, 0o700);
+}
+
+#[test]
+fn a_folder_in_the_way_is_told_before_anything_is_written() {
+    let env = env();
+    fs_err::remove_file(env.path("home/notes.txt")).unwrap();
+    fs_err::rename(env.path("home/sub"), env.path("home/notes.txt")).unwrap();
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--overwrite"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `notes.txt` is a folder that is not empty
+    hint: move what is in there away; --overwrite --delete removes what commits could have held, and --delete-excluded the rest
+    ");
+    assert!(!env.path("home/sub").exists());
+    // So is one that cannot go because commits leave out something in it.
+    env.write("home/.snapignore", "*.log\n");
+    env.write("home/notes.txt/kept.log", "in no commit");
+    let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
+    let refused = env.snap_in("home", args);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(!env.path("home/sub").exists() && env.path("home/notes.txt/more.txt").exists());
+    env.snap_in("home", [&args[..], &["--delete-excluded"]].concat()).succeeds();
+    assert_eq!(env.read("home/notes.txt"), "first");
 }

@@ -75,6 +75,8 @@ fn every_record_is_as_its_schema_says() {
         (&["init"], &["store"]),
         (&["commit", "-m", "one", "--label", "ci=7"], &["made-commit"]),
         (&["commit", "--stdin", "x"], &["made-commit"]),
+        (&["commit", "-e", "*.o", "--exclude-larger-than", "1GiB"], &["made-commit"]),
+        (&["commit", "--stdin", "x"], &["made-commit"]),
         (&["commit", "--dry-run"], &["would-commit"]),
         (&["status"], &["status", "change", "diff-summary"]),
         (&["diff", "HEAD~1", "HEAD"], &["change", "diff-summary"]),
@@ -107,12 +109,15 @@ fn every_record_is_as_its_schema_says() {
         (&["--store", "other", "init"], &["store"]),
         (&["--store", "other", "unpack", "x.snap"], &["unpacked"]),
         (&["verify"], &["verify-summary"]),
+        (&["verify", "--against-files"], &["change", "diff-summary"]),
         (&["config"], &["setting"]),
         (&["config", "list"], &["setting"]),
         (&["config", "get", "chunk.min"], &["setting"]),
         (&["config", "list", "--origin"], &["setting"]),
         (&["config", "set", "compression.level", "5"], &["setting-changed"]),
         (&["config", "unset", "compression.level"], &["setting-changed"]),
+        (&["config", "trust"], &["store-trusted"]),
+        (&["config", "trust", "--forget"], &["store-trusted"]),
         (&["remote", "add", "origin", &url], &["remote-changed"]),
         (&["remote"], &["remote"]),
         (&["remote", "check"], &["remote-check"]),
@@ -186,14 +191,18 @@ fn node(env: &TestEnv, name: &str, kind: FileType, device: u64) -> rustix::io::R
     rustix::fs::mknodat(rustix::fs::CWD, env.path(name), kind, mode, device)
 }
 
-/// Changes a byte in the middle of the first pack that holds contents.
+/// Changes a byte of a file's content in each pack that holds it.
 fn damage(env: &TestEnv) {
+    let mut damaged = 0;
     for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
         let path = pack.unwrap().path();
         let mut bytes = fs_err::read(&path).unwrap();
-        bytes[20] ^= 1;
+        let Some(at) = bytes.windows(9).position(|bytes| bytes == b"some text") else { continue };
+        bytes[at] ^= 1;
+        damaged += 1;
         fs_err::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644))
             .unwrap();
         fs_err::write(&path, bytes).unwrap();
     }
+    assert!(damaged > 0, "no pack holds the content as it is");
 }

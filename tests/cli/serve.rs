@@ -103,6 +103,11 @@ pub(crate) fn commit(env: &TestEnv, dir: &str, text: &str) {
     env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
 }
 
+/// Brings the files of `dir` up to date after a pull or a push to its store.
+pub(crate) fn update(env: &TestEnv, dir: &str) {
+    env.snap_in(dir, ["restore", "-q", "HEAD", "--overwrite"]).succeeds();
+}
+
 #[test]
 fn a_store_is_cloned_changed_and_pushed_through_a_server() {
     let env = TestEnv::new();
@@ -120,6 +125,7 @@ fn a_store_is_cloned_changed_and_pushed_through_a_server() {
     assert!(again.stderr.contains("Nothing to push"), "{}", again.stderr);
     // The store that is served has it, and what is committed there is seen.
     assert_eq!(env.snap_in("here", ["cat", "main:notes.txt"]).succeeds().stdout, "second\n");
+    update(&env, "here");
     commit(&env, "here", "third\n");
     env.snap_in("there", ["pull", "-q"]).succeeds();
     assert_eq!(env.snap_in("there", ["cat", "main:notes.txt"]).succeeds().stdout, "third\n");

@@ -11,7 +11,7 @@ use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
 use crate::{
     env::TestEnv,
     remote::{env, env_of, says},
-    serve::{Serving, commit},
+    serve::{Serving, commit, update},
 };
 
 fn notes(env: &TestEnv, dir: &str) -> String {
@@ -42,6 +42,7 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     env.snap_in("ada", ["pull", "-q"]).succeeds();
     assert_eq!(notes(&env, "ada"), "second\n");
     // Of two who go on from there one is told, whichever way they go.
+    update(&env, "ada");
     commit(&env, "ada", "third\n");
     commit(&env, "bob", "other\n");
     env.snap_in("ada", ["push", "-q"]).succeeds();
@@ -63,6 +64,7 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     assert_eq!(env.read("again/notes.txt"), "third\n");
     let read = env.snap(["cat", &format!("{}#main:notes.txt", at(&replicas[1]))]).succeeds();
     assert_eq!(read.stdout, "third\n");
+    update(&env, "bob");
     commit(&env, "bob", "fourth\n");
     says(&env.snap_in("bob", ["push", "-q"]), 1, &["the upstream is away"]);
     proxy.clear_rules();

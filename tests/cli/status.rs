@@ -151,7 +151,7 @@ fn nothing_is_written_and_a_store_of_others_will_do() {
     let before = listing(&env);
     let expected = env.snap(["status"]).succeeds().stdout;
     assert_eq!(listing(&env), before);
-    env.mode("", 0o755);
+    env.open_to_all("");
     let mut command = env.command("");
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -180,6 +180,7 @@ fn what_cannot_be_read_is_told_and_not_taken_for_removed() {
             chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
         }
     }
+    env.open_to_all("");
     env.mode("changed", 0);
     env.mode("gone/b", 0);
     let mut command = env.command("");

@@ -113,7 +113,7 @@ fn a_bar_appears_after_a_moment_and_leaves_nothing_behind() {
     let rest = &said[bar_end..];
     let (id, summary) = rest.split_once('\n').unwrap();
     assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{rest:?}");
-    assert!(summary.starts_with("Committed 1 file, 9.5 MiB: 1 new"), "{rest:?}");
+    assert!(summary.starts_with("Committed 2 files, 9.5 MiB: 1 new"), "{rest:?}");
     // More came than the last commit had: a full bar would be a lie.
     assert!(!said.contains("0s left"), "{said:?}");
 
@@ -129,4 +129,40 @@ fn what_is_quick_shows_no_bar() {
         return;
     };
     assert!(!said.contains(ESCAPE) && !said.contains('\r'), "{said:?}");
+}
+
+#[test]
+fn nothing_in_a_store_steers_the_terminal() {
+    let mut env = TestEnv::new();
+    // Escape, bell, a C1 control, a mark that turns the direction, a line end.
+    let hostile = |name: &str| format!("{name}\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\nforged");
+    env.set("SNAP_AUTHOR", &hostile("author"));
+    env.set("SNAP_HOST", &hostile("host"));
+    env.write(&hostile("file"), "1\n");
+    env.write(&format!("{}/inside", hostile("folder")), "1\n");
+    std::os::unix::fs::symlink(hostile("target"), env.path(hostile("link"))).unwrap();
+    let label = format!("label={}", hostile("value"));
+    env.snap(["commit", "-q", "-m", &hostile("message"), "--label", &label]).succeeds();
+    env.snap(["tag", "before"]).succeeds();
+    env.write(&hostile("file"), "2\n");
+    env.write(&hostile("more"), "1\n");
+    env.snap(["commit", "-q", "-m", &hostile("second")]).succeeds();
+    env.write(&hostile("file"), "3\n");
+    env.write(&hostile("unknown"), "3\n");
+    for line in [
+        "snap log; snap log --oneline; snap log -- file*; snap show; snap show before",
+        "snap ls; snap ls -l; snap ls -R; snap status; snap stats",
+        "snap find 'f*'; snap find 'l*'; snap branch --log main; snap tag; snap branch",
+        "snap diff; snap diff --stat; snap diff --name-status; snap diff --name-only before HEAD",
+        "snap restore -n HEAD out; snap restore -n --overwrite --delete before .; true",
+        "snap restore HEAD out; snap restore before out || true",
+        "snap undo -n || snap undo; snap export HEAD -o x.zip -v; snap verify --data",
+        "rm .snap/objects/*; snap verify || true; snap cat HEAD:file* || true; snap show nope* || true",
+    ] {
+        let line = line.replace("snap ", "snap --color never ") + "; true";
+        let Some(said) = shown(&env, &line) else { return };
+        let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || c == '\u{202e}';
+        assert!(!said.contains(steers), "{line}: {said:?}");
+        assert!(!said.lines().any(|line| line.starts_with("forged")), "{line}: {said}");
+    }
 }

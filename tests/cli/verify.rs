@@ -61,10 +61,31 @@ fn damage_is_listed_with_what_it_touches() {
     --- stderr ---
     Checked 1 pack with 4 objects, and 1 commit that branches and tags reach
     Read [SIZE] of the data
+    Damaged objects in 1 pack are not relied on any more: the next commit stores them again from files that still have the content
     warning: 2 problems found; what is not listed as touched is whole
     ");
     let found = env.snap(["verify", "--data", "--json"]);
     assert_eq!(found.code, Some(4));
     let path = found.json().into_iter().find(|line| line["type"] == "path").unwrap();
     assert_eq!(path["path"], "sub/a");
+}
+
+#[test]
+fn a_branch_that_is_lost_is_found_by_its_log() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    let id = env.snap(["commit", "home"]).succeeds().stdout;
+    fs_err::remove_file(env.path("home/.snap/refs/heads/main")).unwrap();
+    let found = env.snap_in("home", ["verify"]);
+    assert_eq!(found.code, Some(4), "{}", found.stderr);
+    assert!(found.stdout.contains("refs/heads/main is missing"), "{}", found.stdout);
+    let hint = format!("snap branch main {}", &id[..12]);
+    assert!(found.stderr.contains(&hint), "{}", found.stderr);
+    env.snap_in("home", hint.split(' ').skip(1)).succeeds();
+    assert_eq!(env.snap_in("home", ["cat", "HEAD:a.txt"]).succeeds().stdout, "one");
+    env.snap_in("home", ["verify"]).succeeds();
+    // One that was deleted is not missed.
+    env.snap_in("home", ["branch", "other"]).succeeds();
+    env.snap_in("home", ["branch", "--delete", "other"]).succeeds();
+    env.snap_in("home", ["verify"]).succeeds();
 }

@@ -11,7 +11,7 @@ use snap_core::{
         observe::Silent,
     },
     format::pack::ObjectKind,
-    ops::{commit, tidy},
+    ops::{commit, tidy, verify},
     repo::{Repo, history::History},
     store::Writer,
 };
@@ -206,6 +206,13 @@ fn readers_go_on_while_packs_are_merged_and_removed() {
                 }
             });
         }
+        scope.spawn(|| {
+            let whole = verify::Options::default();
+            while !done.load(Ordering::Relaxed) {
+                let found = verify::run(&scratch.repo(), &whole, &Silent).unwrap();
+                assert!(found.problems.is_empty(), "{:?}", found.problems);
+            }
+        });
         let work = || {
             for n in 0..120 {
                 let mut content = vec![0; 2_000];

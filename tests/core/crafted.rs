@@ -127,6 +127,7 @@ pub(crate) fn commit(tree: TreeId) -> (CommitId, Claim) {
         labels: Default::default(),
         root: None,
         totals: Totals::default(),
+        selection: Default::default(),
     };
     let bytes = commit.encode();
     let id = CommitId::of(&bytes);

@@ -313,7 +313,11 @@ fn a_damaged_stat_cache_is_not_trusted() {
     // Older than the cache's caution.
     std::thread::sleep(std::time::Duration::from_millis(60));
     let first = scratch.commit().id;
-    let tables = || fs_err::read_dir(scratch.store().join("cache")).unwrap();
+    // Beside the list of packs, which has tests of its own.
+    let tables = || {
+        let entries = fs_err::read_dir(scratch.store().join("cache")).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().file_name() != "packs")
+    };
     assert_eq!(scratch.commit().bytes_read, 0, "the cache works");
     let kept: Vec<(PathBuf, Vec<u8>)> = tables()
         .map(|entry| entry.unwrap().path())
@@ -458,7 +462,7 @@ fn what_is_no_pack_in_objects_does_not_keep_the_store_from_opening() {
     rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let repo = scratch.repo();
     assert_eq!(check(&repo), Ok(1));
-    assert_eq!(repo.store().unreadable_packs().len(), 3);
+    assert_eq!(repo.store().unreadable_packs().len(), 2);
     scratch.write("file", "other");
     assert!(scratch.commit().created);
 }

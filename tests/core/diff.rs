@@ -12,7 +12,10 @@ use snap_core::{
         name::EntryName,
         observe::{Note, Observer, Silent},
     },
-    format::tree::{Entry, Kind, Metadata, split::FolderEncoder},
+    format::{
+        tree::{Entry, Kind, Metadata, split::FolderEncoder},
+        wire::FormatError,
+    },
     ops::{
         diff::{
             self, Change, Detail, DiffError, Folder, Item, Limit, New, Options, Outcome, Renames,
@@ -276,7 +279,7 @@ fn large(changed: &[usize], keep: &mut dyn FnMut(TreeId) -> bool) -> (TreeId, Ve
         if keep(id) {
             claims.push(tree(bytes).1);
         }
-        Ok::<_, std::convert::Infallible>(())
+        Ok::<_, FormatError>(())
     };
     for number in 0..50_000 {
         let content = blob(if changed.contains(&number) { b"changed" } else { b"content" });
@@ -358,7 +361,7 @@ fn too_many_files_that_come_and_go_are_not_paired() {
         let mut claims = Vec::new();
         let mut put = |_, bytes: Vec<u8>| {
             claims.push(tree(bytes).1);
-            Ok::<_, std::convert::Infallible>(())
+            Ok::<_, FormatError>(())
         };
         for number in from..from + many {
             let entry = Entry {

@@ -221,3 +221,88 @@ fn a_file_of_nothing_but_a_hole_is_a_map_of_one() {
     let kinds: Vec<u8> = headers(&archive).iter().map(|(_, kind, _)| *kind).collect();
     assert_eq!(kinds, b"x0");
 }
+
+/// Name and Unix mode of each entry in the directory of a zip archive.
+fn zip_entries(archive: &[u8]) -> Vec<(String, u32)> {
+    let number = |at: usize, bytes: usize| {
+        let field = archive[at..at + bytes].iter().rev();
+        field.fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+    };
+    let end = archive.len() - 22;
+    let mut at = number(end + 16, 4);
+    let mut found = Vec::new();
+    while archive[at..].starts_with(b"PK\x01\x02") {
+        let (name, extra) = (number(at + 28, 2), number(at + 30, 2));
+        let bytes = archive[at + 46..at + 46 + name].to_vec();
+        found.push((String::from_utf8(bytes).unwrap(), number(at + 40, 2) as u32));
+        at += 46 + name + extra;
+    }
+    assert_eq!(found.len(), number(end + 10, 2));
+    found
+}
+
+#[test]
+fn names_that_windows_would_resolve_are_rewritten_in_zip_archives() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let (inside, below) = add_folder(writer, vec![file(writer, "x:stream", b"1")]);
+        let mut names = ["..\\..\\evil.txt", "C%3A%5Cx", "C:\\x", "CON.txt", "end.", "plain"];
+        names.sort_unstable();
+        let mut entries: Vec<_> = names.iter().map(|name| file(writer, name, b"2")).collect();
+        let folder = plain("a:b", Kind::Folder { id: inside });
+        let at = entries.partition_point(|entry| entry.name < folder.name);
+        entries.insert(at, folder);
+        let _ = below;
+        add_folder(writer, entries).0
+    });
+    let told = std::sync::Mutex::new(Vec::new());
+    let on_loss = |path: &std::path::Path, loss: export::Loss| {
+        told.lock().unwrap().push((path.to_str().unwrap().to_owned(), loss));
+    };
+    let mut archive = Vec::new();
+    let options = Options { format: Format::Zip, on_loss: Some(&on_loss), ..Options::default() };
+    let outcome =
+        export::run(&snapshot.store, &snapshot.what(), &mut archive, &options, &Silent).unwrap();
+    let names: Vec<String> = zip_entries(&archive).into_iter().map(|(name, _)| name).collect();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    let wanted = [
+        "%43ON.txt",
+        "..%5C..%5Cevil.txt",
+        "C%253A%255Cx",
+        "C%3A%5Cx",
+        "a%3Ab/",
+        "a%3Ab/x%3Astream",
+        "end%2E",
+        "plain",
+    ];
+    assert_eq!(sorted, wanted);
+    assert_eq!(outcome.lost[&export::Loss::Name], 7);
+    let told = told.into_inner().unwrap();
+    assert_eq!(told.len(), 7);
+    assert!(told.contains(&("a:b/x:stream".to_owned(), export::Loss::Name)), "{told:?}");
+    // Tar keeps names as they are.
+    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    assert!(headers(&archive).iter().any(|(name, ..)| name == "C:\\x"));
+    assert!(outcome.lost.is_empty());
+}
+
+#[test]
+fn a_zip_archive_gives_nobody_more_than_the_access_control_list_did() {
+    use snap_core::format::{acl, tree::Xattr};
+    let snapshot = Snapshot::made(None, |writer| {
+        let mut listed = file(writer, "listed", b"secret of one user");
+        // user::rw- user:1000:rw- group::--- mask::rw- other::---
+        let mut value = 2_u32.to_le_bytes().to_vec();
+        for (tag, may, number) in [(1, 6, u32::MAX), (2, 6, 1000), (4, 0, u32::MAX), (16, 6, 0)] {
+            value.extend([tag, 0, may, 0]);
+            value.extend(u32::to_le_bytes(number));
+        }
+        value.extend([32, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        listed.metadata.mode = 0o660;
+        listed.metadata.xattrs = vec![Xattr { name: acl::ACCESS.into(), value: value.into() }];
+        add_folder(writer, vec![listed]).0
+    });
+    let (archive, outcome) = export(&snapshot, Format::Zip).unwrap();
+    assert_eq!(zip_entries(&archive), [("listed".to_owned(), 0o100_600)]);
+    assert_eq!(outcome.lost[&export::Loss::Attributes], 1);
+}

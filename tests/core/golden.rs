@@ -6,6 +6,7 @@ use std::{path::PathBuf, sync::Arc};
 use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId, TreeId},
+        limits,
         name::EntryName,
         time::Time,
     },
@@ -20,6 +21,7 @@ use snap_core::{
         pack::{
             self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer,
         },
+        selection::{IgnoreOptions, Selection, UnreadPaths},
         table::{Purpose, Shape},
         tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
     },
@@ -139,9 +141,30 @@ fn commits_have_their_golden_bytes() {
             ..Metadata::default()
         }),
         totals: totals(3, 1, 0, 300),
+        selection: Selection::default(),
     };
     assert_golden("commit.hex", &commit.encode());
-    assert_eq!(Commit::decode(&golden("commit.hex")), Ok(commit));
+    assert_eq!(Commit::decode(&golden("commit.hex")), Ok(commit.clone()));
+
+    let all = IgnoreOptions {
+        patterns: vec!["*.o".into(), "!ä.o".into()],
+        gitignore: true,
+        cache_folders: true,
+        larger_than_bytes: Some(100 << 20),
+        one_file_system: true,
+    };
+    let gitignore = IgnoreOptions { gitignore: true, ..IgnoreOptions::default() };
+    let mut unread = UnreadPaths::default();
+    unread.insert(b"a/\xff\n");
+    unread.insert(&vec![b'z'; limits::UNREAD_BYTES]);
+    let selection = Selection {
+        rules: vec![all, gitignore],
+        sources: vec![(*b"/srv/data").into(), (*b"db.sql").into()],
+        unread,
+    };
+    let commit = Commit { selection, ..commit };
+    assert_golden("commit-selection.hex", &commit.encode());
+    assert_eq!(Commit::decode(&golden("commit-selection.hex")), Ok(commit));
 }
 
 #[test]

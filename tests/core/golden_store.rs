@@ -81,7 +81,7 @@ fn reproducible(number: usize) -> Options {
     Options {
         content: Content::Reproducible,
         message: format!("commit {number}"),
-        time: Some(Time { secs: START.secs + number as i64, ..START }),
+        now: Some(Time { secs: START.secs + number as i64, ..START }),
         labels: [("number".to_owned(), number.to_string())].into(),
         ..options()
     }

@@ -177,7 +177,7 @@ fn folders_nested_too_deep_are_refused() {
 }
 
 /// `remove_dir_all` itself takes deep trees, but paths must be short.
-fn remove_deep(path: &Path) {
+pub(crate) fn remove_deep(path: &Path) {
     let removed = std::process::Command::new("rm").arg("-rf").arg(path).status().unwrap();
     assert!(removed.success());
 }

@@ -49,6 +49,7 @@ fn commit(repo: &Repo, tree: TreeId, parents: &[CommitId], at: i64) -> CommitId 
         labels: BTreeMap::new(),
         root: None,
         totals,
+        selection: Default::default(),
     };
     let bytes = commit.encode();
     let id = CommitId::of(&bytes);

@@ -18,7 +18,7 @@ use snap_core::{
         observe::{Note, Observer, Silent},
     },
     format::tree::Metadata,
-    ops::restore::{self, Change, Mode, Options, RestoreError, What},
+    ops::restore::{self, Change, Loss, Mode, Options, RestoreError, What},
 };
 use snap_testkit::{bytes::Corpus, trees};
 
@@ -137,6 +137,7 @@ fn delete_removes_what_the_snapshot_lacks_and_no_store() {
     fs_err::create_dir(&outside).unwrap();
     fs_err::write(outside.join("precious"), "x").unwrap();
     fs_err::create_dir_all(target.join(".snap/objects")).unwrap();
+    fs_err::write(target.join(".snap/lock"), "").unwrap();
     fs_err::create_dir_all(target.join("extra/deep/deeper")).unwrap();
     fs_err::write(target.join("extra/deep/deeper/f"), "x").unwrap();
     fs_err::write(target.join("extra-file"), "x").unwrap();
@@ -144,20 +145,21 @@ fn delete_removes_what_the_snapshot_lacks_and_no_store() {
     symlink(&outside, target.join("link")).unwrap();
 
     let seen = Mutex::new(Vec::new());
-    let on_change = |path: &Path, change: Change| {
+    let on_change = |path: &Path, change: Change, _: Loss| {
         seen.lock().unwrap().push((path.to_owned(), change));
     };
     let dry = Options { mode: Mode::DryRun, on_change: Some(&on_change), ..mirror() };
-    assert_eq!(snapshot.restore_with(&target, &dry).unwrap().removed, 3);
-    let mut planned = std::mem::take(&mut *seen.lock().unwrap());
-    planned.sort_by(|a, b| a.0.cmp(&b.0));
-    let expected = ["extra", "extra-file", "link"].map(|p| (PathBuf::from(p), Change::Remove));
+    assert_eq!(snapshot.restore_with(&target, &dry).unwrap().removed, 7);
+    let planned = std::mem::take(&mut *seen.lock().unwrap());
+    let paths = ["extra", "extra/deep", "extra/deep/deeper", "extra/deep/deeper/f", "extra/link"];
+    let expected = paths.iter().chain(&["extra-file", "link"]);
+    let expected: Vec<_> = expected.map(|p| (PathBuf::from(p), Change::Remove)).collect();
     assert_eq!(planned, expected);
     assert!(target.join("extra-file").exists());
 
     let options = Options { on_change: Some(&on_change), ..mirror() };
     let outcome = snapshot.restore_with(&target, &options).unwrap();
-    assert_eq!((outcome.removed, outcome.files_kept), (3, 250));
+    assert_eq!((outcome.removed, outcome.files_kept), (7, 250));
     assert!(target.join(".snap/objects").is_dir());
     assert!(outside.join("precious").exists());
     fs_err::remove_dir_all(target.join(".snap")).unwrap();
@@ -180,7 +182,8 @@ fn a_folder_in_the_way_of_a_file_goes_only_when_told() {
     let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
     assert!(matches!(error, RestoreError::Blocked { count: 2, .. }), "{error}");
     assert_eq!(error.to_string(), "`a`, `c` are folders that are not empty");
-    assert!(target.join("a/precious").exists() && target.join("b").is_file());
+    // What could have made way has not: nothing is written before that is known.
+    assert!(target.join("a/precious").exists() && target.join("b").is_dir());
     snapshot.restore_with(&target, &mirror()).unwrap();
     assert_same(&source, &target);
 }
@@ -205,7 +208,7 @@ fn patterns_choose_what_is_restored_and_what_is_removed() {
     }
     fs_err::write(target.join("src/gone/f.c"), "x").unwrap();
     let outcome = snapshot.restore_with(&target, &options).unwrap();
-    assert_eq!((outcome.files_written, outcome.removed), (3, 1));
+    assert_eq!((outcome.files_written, outcome.removed), (3, 2));
     for (path, there) in [
         ("src/a.c", true),
         ("src/sub/b.c", true),
@@ -287,7 +290,7 @@ fn hard_links_are_made_again_also_over_what_is_there() {
 }
 
 #[test]
-fn a_folder_in_the_way_of_one_name_of_a_file_leaves_the_others() {
+fn a_folder_in_the_way_of_one_name_of_a_file_is_told_first() {
     for blocked in ["a", "b"] {
         let (_dir, source, target) = dirs();
         fs_err::write(source.join("a"), "shared").unwrap();
@@ -296,17 +299,10 @@ fn a_folder_in_the_way_of_one_name_of_a_file_leaves_the_others() {
         let snapshot = Snapshot::of(&source);
         fs_err::create_dir_all(target.join(blocked)).unwrap();
         fs_err::write(target.join(blocked).join("precious"), "x").unwrap();
-        for _again in 0..2 {
-            let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
-            assert!(matches!(error, RestoreError::Blocked { count: 1, .. }), "{error}");
-            assert_eq!(error.to_string(), format!("`{blocked}` is a folder that is not empty"));
-            let inodes = ["a", "b", "c"].into_iter().filter(|name| *name != blocked).map(|name| {
-                assert_eq!(fs_err::read(target.join(name)).unwrap(), b"shared");
-                fs_err::metadata(target.join(name)).unwrap().ino()
-            });
-            let inodes: Vec<_> = inodes.collect();
-            assert_eq!(inodes[0], inodes[1], "they are still one file");
-        }
+        let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
+        assert!(matches!(error, RestoreError::Blocked { count: 1, .. }), "{error}");
+        assert_eq!(error.to_string(), format!("`{blocked}` is a folder that is not empty"));
+        assert!(!target.join("c").exists());
         snapshot.restore_with(&target, &mirror()).unwrap();
         assert_same_below(&source, &target);
     }
@@ -345,11 +341,15 @@ fn an_interrupted_restore_goes_on_where_it_stopped() {
         restore::run(&snapshot.store, &snapshot.what(), &target, &options, &watcher).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert_no_drafts(&target);
-    let leftover = target.join(".snap-tmp-0123456789abcdef");
+    let leftover = target.join(snap_core::local::write::temporary_name().as_os_str());
     fs_err::write(&leftover, "half").unwrap();
+    let users_own = target.join(".snap-tmp-0123456789abcdef0123456789abcdef");
+    fs_err::write(&users_own, "not ours").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
     let outcome = snapshot.restore(&target).unwrap();
     assert!(outcome.files_kept >= 1000 && outcome.files_written >= 1, "{outcome:?}");
+    assert_eq!(fs_err::read_to_string(&users_own).unwrap(), "not ours");
+    fs_err::remove_file(users_own).unwrap();
     assert_same_below(&source, &target);
 }
 
@@ -384,4 +384,19 @@ fn a_dry_run_into_nothing_makes_nothing() {
     let outcome = snapshot.restore_with(&target, &dry).unwrap();
     assert_eq!((outcome.files_written, outcome.bytes_written), (120, 1200));
     assert!(!target.exists());
+}
+
+#[test]
+fn files_without_a_recorded_owner_lend_nobodys_rights() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let mut program = crate::restore_fixture::file(writer, "program", b"x");
+        program.metadata.mode = 0o6755;
+        crate::restore_fixture::add_folder(writer, vec![program]).0
+    });
+    let target = snapshot.dir.path().join("target");
+    for _again in 0..2 {
+        snapshot.restore_with(&target, &overwrite()).unwrap();
+        let mode = fs_err::metadata(target.join("program")).unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o755);
+    }
 }

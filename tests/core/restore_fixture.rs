@@ -55,8 +55,9 @@ impl Snapshot {
     /// A store with the tree that `fill` adds.
     pub(crate) fn made(root: Option<Metadata>, fill: impl FnOnce(&Writer<'_>) -> TreeId) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Store::create(dir.path(), &Disk::default()).unwrap();
-        let store = Store::open(dir.path(), Disk::default(), &Silent).unwrap();
+        let own = dir.path().join("store");
+        Store::create(&own, &Disk::default()).unwrap();
+        let store = Store::open(&own, Disk::default(), &Silent).unwrap();
         let writer = Writer::new(&store, 3, 1).unwrap();
         let tree = fill(&writer);
         writer.finish().unwrap();

@@ -31,7 +31,7 @@ fn a_store_below_the_target_is_neither_removed_nor_written_into() {
         let target = tempfile::tempdir_in(dir.path()).unwrap().keep();
         store_path = target.join("deep/backup");
         fs_err::create_dir(target.join("deep")).unwrap();
-        fs_err::rename(snapshot.dir.path(), &store_path).unwrap();
+        fs_err::rename(snapshot.store.dir(), &store_path).unwrap();
         let disk = snap_core::disk::Disk::default();
         snapshot.store = snap_core::store::Store::open(&store_path, disk, &Silent).unwrap();
         snapshot.restore_with(&target, &mirror()).unwrap();
@@ -41,8 +41,15 @@ fn a_store_below_the_target_is_neither_removed_nor_written_into() {
         let writer = snap_core::store::Writer::new(&snapshot.store, 3, 1).unwrap();
         let (inner, _) = add_folder(&writer, vec![file(&writer, "config.toml", b"evil")]);
         let (deep, _) = add_folder(&writer, vec![plain("backup", Kind::Folder { id: inner })]);
+        let (empty, _) = add_folder(&writer, Vec::new());
+        let store = vec![
+            file(&writer, "HEAD", b"main"),
+            file(&writer, "config.toml", b"evil"),
+            plain("objects", Kind::Folder { id: empty }),
+        ];
+        let (planted, _) = add_folder(&writer, store);
         let snap = vec![
-            plain(".snap", Kind::Folder { id: inner }),
+            plain(".snap", Kind::Folder { id: planted }),
             plain("deep", Kind::Folder { id: deep }),
         ];
         let (tree, _) = add_folder(&writer, snap);
@@ -140,7 +147,7 @@ fn damage_is_named_and_everything_else_restored() {
 }
 
 #[test]
-fn damage_does_not_hide_a_folder_in_the_way() {
+fn a_folder_in_the_way_is_told_before_damage() {
     let missing = Kind::File { size: 3, id: BlobId::of(b"abc") };
     let snapshot = Snapshot::made(None, |writer| {
         add_folder(writer, vec![file(writer, "f", b"x"), plain("gone", missing)]).0
@@ -148,12 +155,11 @@ fn damage_does_not_hide_a_folder_in_the_way() {
     let target = snapshot.dir.path().join("target");
     fs_err::create_dir_all(target.join("f/full")).unwrap();
     let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Damaged);
-    let RestoreError::Damaged { count: 1, blocked, blocked_count: 1, .. } = &error else {
-        panic!("{error:?}")
-    };
-    assert_eq!(blocked, &[Path::new("f")]);
-    assert!(error.to_string().ends_with("; `f` is a folder that is not empty"), "{error}");
+    assert!(matches!(&error, RestoreError::Blocked { count: 1, .. }), "{error}");
+    fs_err::remove_dir_all(target.join("f")).unwrap();
+    let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
+    assert!(matches!(&error, RestoreError::Damaged { count: 1, .. }), "{error}");
+    assert_eq!(fs_err::read(target.join("f")).unwrap(), b"x");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Whatever is encoded comes back, whatever decodes has no other form, and no
 //! bytes at all make a decoder panic.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
-use proptest::{collection::vec, prelude::*};
+use proptest::{
+    collection::{btree_set, vec},
+    prelude::*,
+};
 use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId, TreeId},
@@ -22,11 +25,12 @@ use snap_core::{
         pack::{
             self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer,
         },
+        selection::{IgnoreOptions, Selection},
         table::{Header, Purpose, Shape},
         tree::{
             Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr, split::FolderEncoder,
         },
-        wire::{Reader, Writer},
+        wire::{FormatError, Reader, Writer},
     },
 };
 
@@ -121,8 +125,9 @@ fn commit() -> impl Strategy<Value = Commit> {
     let parents = proptest::collection::hash_set(digest(), 0..4)
         .prop_map(|ids| ids.into_iter().map(CommitId::from_bytes).collect());
     let root = proptest::option::of(metadata());
-    (digest(), parents, time(), text(), text(), text(), labels, root, totals()).prop_map(
-        |(tree, parents, time, author, host, message, labels, root, totals)| Commit {
+    let made = (digest(), parents, time());
+    (made, text(), text(), text(), labels, root, totals(), selection()).prop_map(
+        |((tree, parents, time), author, host, message, labels, root, totals, selection)| Commit {
             tree: TreeId::from_bytes(tree),
             parents,
             time,
@@ -132,6 +137,29 @@ fn commit() -> impl Strategy<Value = Commit> {
             labels,
             root,
             totals,
+            selection,
+        },
+    )
+}
+
+fn selection() -> impl Strategy<Value = Selection> {
+    let path = || vec(any::<u8>(), 1..12);
+    let rules = (vec(".{0,8}", 0..3), any::<[bool; 3]>(), proptest::option::of(any::<u64>()));
+    (vec(rules, 0..3), btree_set(path(), 0..3), vec(path(), 0..3)).prop_map(
+        |(sets, sources, paths)| {
+            let sources = sources.into_iter().map(Box::from).collect();
+            let mut selection = Selection { sources, ..Selection::default() };
+            for (patterns, [gitignore, cache_folders, one_file_system], larger_than_bytes) in sets {
+                selection.add_rules(&IgnoreOptions {
+                    patterns,
+                    gitignore,
+                    cache_folders,
+                    larger_than_bytes,
+                    one_file_system,
+                });
+            }
+            paths.iter().for_each(|path| selection.unread.insert(path));
+            selection
         },
     )
 }
@@ -434,7 +462,7 @@ fn split(entries: &[Entry]) -> (TreeId, std::collections::HashMap<TreeId, Vec<u8
     let mut nodes = std::collections::HashMap::new();
     let mut put = |id, bytes: Vec<u8>| {
         nodes.insert(id, bytes);
-        Ok::<_, Infallible>(())
+        Ok::<_, FormatError>(())
     };
     let mut encoder = FolderEncoder::new();
     for entry in entries {

@@ -103,7 +103,7 @@ pub(crate) fn options() -> commit::Options {
     commit::Options {
         author: "Ann".into(),
         host: "box".into(),
-        time: Some(START),
+        now: Some(START),
         jobs: Some(1),
         ..commit::Options::default()
     }

@@ -203,8 +203,11 @@ fn what_is_to_be_left_out_is_left_out() {
     scratch.write("large", Corpus::Zeros.make(5_000));
     scratch.write("cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
     scratch.write("cache/deep/x", "1");
-    scratch.write(".snap/objects/x", "never");
-    scratch.write("sub/.snap/objects/x", "never");
+    for store in [".snap", "sub/.snap"] {
+        for part in ["objects/x", "config.toml", "HEAD"] {
+            scratch.write(&format!("{store}/{part}"), "never");
+        }
+    }
     scratch.write(".snapignore", "*.log\n/build\n");
     scratch.write("sub/.snapignore", "!keep.log\n");
     scratch.write(".gitignore", "b.*\n");

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use snap_testkit::{
     bytes::Corpus,
     compare::{Options, compare},
+    mounts::{self, in_own_mounts, mount_memory},
 };
 
 use crate::{
-    mounts::{in_own_mounts, mount_memory},
     place::{drafts, fails, folder, left_over, log, names, restores, snap, stderr, well},
     serving::Serving,
     versions,
@@ -107,7 +107,7 @@ fn wherever_a_commit_runs_out_of_room_nothing_is_lost_and_room_is_given_back() {
             assert_eq!(listed.len(), 2);
             listed.iter().for_each(|commit| restores(&store, commit));
             well(snap(&store).args(["verify", "--data"]));
-            assert!(crate::mounts::tool("umount", [&disk]));
+            assert!(mounts::tool("umount", [&disk]));
         }
         assert!(failed > 8, "only {failed} commits ran out of room");
     });
@@ -181,7 +181,7 @@ fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() 
             restores(&served, &listed[0]);
             well(snap(&served).args(["verify", "--data"]));
             drop(serving);
-            assert!(crate::mounts::tool("umount", [&disk]));
+            assert!(mounts::tool("umount", [&disk]));
         }
         assert!(failed > 3, "only {failed} pushes ran out of room");
     });

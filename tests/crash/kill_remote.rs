@@ -68,6 +68,7 @@ impl Scene {
     fn reach(&self, mut command: Command) -> Command {
         command.envs(self.server.environment(&self.proxy.endpoint()));
         command.env("XDG_CACHE_HOME", self.path("cache"));
+        command.env("XDG_STATE_HOME", self.path("state"));
         command
     }
 

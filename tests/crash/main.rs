@@ -17,7 +17,7 @@ mod kill_restore;
 mod kill_serve;
 mod kill_unpack;
 mod left_over;
-mod mounts;
+mod mounted_target;
 mod place;
 mod power_cut;
 mod read_only;

@@ -18,10 +18,12 @@ use std::{
 };
 
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
-use snap_testkit::rng::Rng;
+use snap_testkit::{
+    mounts::{in_own_mounts, skip, tool, tool_says},
+    rng::Rng,
+};
 
 use crate::{
-    mounts::{in_own_mounts, skip, tool, tool_says},
     place::{await_id, folder, kill, log, printed_id, restores, snap, stderr, well},
     versions,
 };

@@ -2,8 +2,9 @@
 
 use std::{ffi::OsStr, path::Path};
 
+use snap_testkit::mounts::{in_own_mounts, tool};
+
 use crate::{
-    mounts::{in_own_mounts, tool},
     place::{fails, folder, left_over, log, names, restores, snap, stderr, well},
     versions,
 };

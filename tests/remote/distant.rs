@@ -102,6 +102,10 @@ impl Service for Endless {
     fn conditions(&self) -> Conditions {
         Conditions { absent: false, unchanged: false }
     }
+
+    fn must_prove_conditions(&self) -> bool {
+        false
+    }
 }
 
 struct Here {

@@ -15,4 +15,5 @@ mod place;
 mod pushing;
 mod ranges;
 mod reading;
+mod shadow;
 mod transfer;

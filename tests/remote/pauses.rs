@@ -106,6 +106,10 @@ impl Service for Busy {
     fn conditions(&self) -> Conditions {
         Conditions { absent: true, unchanged: true }
     }
+
+    fn must_prove_conditions(&self) -> bool {
+        false
+    }
 }
 
 fn client(refused: u32, wait: Duration, stop: Duration, policy: Policy) -> Client {

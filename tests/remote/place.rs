@@ -372,6 +372,10 @@ impl Service for Wrapped {
         self.inner.conditions()
     }
 
+    fn must_prove_conditions(&self) -> bool {
+        self.inner.must_prove_conditions()
+    }
+
     fn write_file<'a>(
         &'a self,
         key: &'a str,

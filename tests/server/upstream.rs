@@ -348,3 +348,19 @@ async fn a_relay_passes_pushes_on_and_keeps_what_was_read() {
     refused(set(&relayed, "main", None, second), 412, "conflict").await;
     assert_eq!(stands(&relayed, "main").await, standing);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_beside_another_is_refused_before_the_bucket_has_it() {
+    let bucket = Bucket::new();
+    let [one, two] = ["one", "two"].map(|cache| bucket.replica(cache));
+    create(&one).await;
+    let place = Place::new();
+    let commit = place.change("a", "content");
+    assert!(one.send(&place, &place.repo.store().packs()).await.status().is_success());
+    assert_eq!(set(&one, "a", None, commit).send().await.unwrap().status(), StatusCode::CREATED);
+    for serving in [&one, &two] {
+        let refusal = refused(set(serving, "a/b", None, commit), 422, "rejected").await;
+        assert_eq!(refusal["detail"], "`heads/a/b` cannot be beside `heads/a`");
+        assert_eq!(stands(serving, "a/b").await, None);
+    }
+}

@@ -1,7 +1,9 @@
 //! `snap clone`: a store and a folder, made from a store elsewhere.
 
 use std::{
+    fs::DirBuilder,
     io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -25,7 +27,7 @@ use snap_remote::{
 };
 
 use crate::{
-    commands::{pull::PartArgs, push, remote::option},
+    commands::{config, pull::PartArgs, push, remote::option},
     context::Context,
     remote::{Connection, LimitArgs, Place, StatsJson, USUAL, tracking},
     report::{CliError, Done},
@@ -111,7 +113,8 @@ fn clone(
     let store = dir.join(STORE_FOLDER);
     let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
     Repo::init(&store, &Disk::default(), &config)?;
-    remember(&store, &place)?;
+    made.has_store = true;
+    remember(&store, &place, cx)?;
     let mut connection = cx.connect(place.in_store(USUAL, &store), &args.limits)?;
     let packs = connection.packs(cx)?;
     let repo = cx.open_at(&store)?.with_distant(Arc::new(packs.clone()));
@@ -129,9 +132,12 @@ fn clone(
             point(&repo, outcome, &place, cx)?;
             // From here on it is worth keeping.
             made.is_kept = true;
+            repo.set_scope(&options.part.paths)?;
             if !args.no_restore {
                 let only = options.part.paths.iter().map(|path| pattern(path)).collect();
-                restored = Some(restore(&repo, outcome.commit, (dir, only), &progress)?);
+                let target = (dir, made.is_new, only);
+                restored = Some(restore(&repo, outcome.commit, target, &progress)?);
+                repo.set_restored_base(&[outcome.commit])?;
             }
             Ok::<_, CliError>(())
         };
@@ -169,6 +175,9 @@ struct Made {
     dir: PathBuf,
     /// Whether the folder itself is new.
     is_new: bool,
+    /// True if the store in it is of this clone: another process may have made
+    /// one since the folder was found empty.
+    has_store: bool,
     is_kept: bool,
 }
 
@@ -185,9 +194,15 @@ impl Made {
             Err(error) => return Err(PathError::when("read", dir)(error).into()),
         };
         if is_new {
-            Disk::default().create_folders(dir)?;
+            let disk = Disk::default();
+            let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+            above.map_or(Ok(()), |above| disk.create_folders(above))?;
+            // Private until the attributes of the root are there.
+            let made = DirBuilder::new().mode(0o700).create(dir);
+            made.map_err(PathError::when("create folder", dir))?;
+            disk.sync_folder(above.unwrap_or(Path::new(".")))?;
         }
-        Ok(Self { dir: dir.to_owned(), is_new, is_kept: false })
+        Ok(Self { dir: dir.to_owned(), is_new, has_store: false, is_kept: false })
     }
 }
 
@@ -197,7 +212,9 @@ impl Drop for Made {
             return;
         }
         // What cannot be removed now can be later, by hand.
-        let _ = fs_err::remove_dir_all(self.dir.join(STORE_FOLDER));
+        if self.has_store {
+            let _ = fs_err::remove_dir_all(self.dir.join(STORE_FOLDER));
+        }
         if self.is_new {
             let _ = fs_err::remove_dir(&self.dir);
         }
@@ -205,7 +222,7 @@ impl Drop for Made {
 }
 
 /// Writes where the store came from into its settings.
-fn remember(store: &Path, place: &Place) -> Result<(), CliError> {
+fn remember(store: &Path, place: &Place, cx: &Context) -> Result<(), CliError> {
     let (path, mut text) = (store.join(FILE), read_config_file(store)?.text);
     let url = place.location.to_string();
     let options = place.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -213,7 +230,9 @@ fn remember(store: &Path, place: &Place) -> Result<(), CliError> {
         let edit = Edit { text: &text, path: &path, whose: Whose::Store };
         text = edit.set(&KeyPath::new(["remote", USUAL, key]), value)?;
     }
-    write_config(store, &Disk::default(), &text).map_err(CliError::Settings)
+    write_config(store, &Disk::default(), &text).map_err(CliError::Settings)?;
+    // The user named the place.
+    config::trust_change(store, &text, cx)
 }
 
 /// Lets the store stand where the clone begins, on a branch or at a tag, and
@@ -263,12 +282,12 @@ fn reason(place: &Place) -> String {
 fn restore(
     repo: &Repo,
     commit: CommitId,
-    (dir, include): (&Path, Vec<String>),
+    (dir, is_new_target, include): (&Path, bool, Vec<String>),
     observer: &dyn Observer,
 ) -> Result<Restored, CliError> {
     let commit = repo.store().commit(&commit)?;
     let what = What::Folder { tree: commit.tree, root: commit.root };
-    let options = restore::Options { include, ..restore::Options::default() };
+    let options = restore::Options { include, is_new_target, ..restore::Options::default() };
     Ok(restore::run(repo.store(), &what, dir, &options, observer)?)
 }
 

@@ -1,5 +1,7 @@
 //! `snap config`: the settings of a store and of its user.
 
+mod trust;
+
 use std::{
     io::Write,
     path::{Path, PathBuf},
@@ -36,6 +38,7 @@ Examples:
   snap config set --user ui.color never   for all that you do
   snap config set commit.exclude '[\"*.o\", \"/target\"]'
   snap config set --user profile.home.paths '[\"~/docs\", \"/etc\"]'
+  snap config trust                       let hooks and remotes of this store count
 
 Each setting has a value that is built in. The user's file changes it, the
 store's file that, a variable of the environment that, an option that. Names,
@@ -58,6 +61,16 @@ Examples:
   snap config set commit.gitignore true
   snap config set commit.exclude '[\"*.o\", \"/target\"]'
   snap config set --user ui.pager 'less -FRX'";
+
+const TRUST_EXAMPLES: &str = "\
+Examples:
+  snap config trust                       the store here
+  snap config trust /srv/shared/project
+  snap config trust --forget
+
+In a pipeline or a container, without a home folder:
+  SNAP_TRUST=\"$PWD\" snap commit
+  SNAP_TRUST='/builds/*' snap commit      all stores below a folder";
 
 const UNSET_EXAMPLES: &str = "\
 Examples:
@@ -111,6 +124,22 @@ enum Action {
         #[arg(long)]
         user: bool,
     },
+    /// Trust a store, and the hooks, profiles and remotes in its file
+    ///
+    /// Shows those settings first, all of them. They count until one of them
+    /// changes or the store is moved. A store of another user can then be written
+    /// to. The record is kept in ~/.local/state/snap; SNAP_TRUST and the setting `trust`
+    /// name trusted stores, too.
+    #[command(after_help = TRUST_EXAMPLES)]
+    Trust {
+        /// Store, or the project it is in; the one here if not given
+        #[arg(value_name = "DIR")]
+        dir: Option<PathBuf>,
+
+        /// Forget that the store is trusted
+        #[arg(long)]
+        forget: bool,
+    },
     /// Take a setting or a section out of the file
     #[command(after_help = UNSET_EXAMPLES)]
     Unset {
@@ -143,12 +172,15 @@ pub(crate) fn whose(user: bool) -> Whose {
     if user { Whose::User } else { Whose::Store }
 }
 
+pub(crate) use trust::trust_change;
+
 pub(crate) fn run(args: &ConfigArgs, cx: &Context) -> Result<Done, CliError> {
     match &args.action {
         None => list(Show::Value, cx)?,
         Some(Action::List { origin }) => list((*origin).into(), cx)?,
         Some(Action::Get { key, origin }) => get(&name(key)?, (*origin).into(), cx)?,
         Some(Action::Set { key, value, user }) => set(&name(key)?, value, whose(*user), cx)?,
+        Some(Action::Trust { dir, forget }) => trust::run(dir.as_deref(), *forget, cx)?,
         Some(Action::Unset { key, user }) => unset(&name(key)?, whose(*user), cx)?,
     }
     Ok(Done::Well)
@@ -189,6 +221,9 @@ struct OriginJson<'a> {
     /// Of a variable or an option.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
+    /// Of hooks, profiles and remotes in a store's file: whether they count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trusted: Option<bool>,
 }
 
 /// A change that was made to a file.
@@ -211,7 +246,7 @@ fn json(value: &Value) -> serde_json::Value {
     }
 }
 
-fn origin_json(origin: &Origin) -> OriginJson<'_> {
+fn origin_json(origin: &Origin, trusted: Option<bool>) -> OriginJson<'_> {
     let file = origin.file();
     OriginJson {
         layer: origin.layer(),
@@ -222,6 +257,7 @@ fn origin_json(origin: &Origin) -> OriginJson<'_> {
             Origin::Option(name) => Some(name),
             _ => None,
         },
+        trusted,
     }
 }
 
@@ -229,44 +265,55 @@ fn write_json(
     out: &mut Out,
     path: &KeyPath,
     said: Option<&(Value, Origin)>,
+    trusted: Option<bool>,
 ) -> Result<(), CliError> {
     Ok(out.json(&SettingJson {
         version: 1,
         key: path.to_string(),
         value: said.map_or(serde_json::Value::Null, |(value, _)| json(value)),
-        origin: said.map(|(_, origin)| origin_json(origin)),
+        origin: said.map(|(_, origin)| origin_json(origin, trusted)),
     })?)
 }
 
 fn list(show: Show, cx: &Context) -> Result<(), CliError> {
     let settings = settings(cx)?;
     let mut out = cx.ui().out();
+    let is_trusted = settings.is_store_trusted();
     for (path, said) in settings.merged().all() {
+        let trusted = said.as_ref().and_then(|(_, origin)| trust::of(&path, origin, is_trusted));
         if cx.ui().is_json() {
-            write_json(&mut out, &path, said.as_ref())?;
+            write_json(&mut out, &path, said.as_ref(), trusted)?;
         } else if let Some((value, origin)) = said {
             let shown = text::line(format!("{path} = {value}").as_bytes());
             match show {
                 Show::Value => writeln!(out, "{shown}")?,
-                Show::Origin => writeln!(out, "{shown}  # {}", shown_origin(&origin))?,
+                Show::Origin => writeln!(out, "{shown}  # {}", shown_origin(&origin, trusted))?,
             }
         }
     }
     Ok(out.finish()?)
 }
 
-fn shown_origin(origin: &Origin) -> String {
-    text::line(origin.to_string().as_bytes())
+fn shown_origin(origin: &Origin, trusted: Option<bool>) -> String {
+    let trusted = match trusted {
+        Some(true) => " (trusted)",
+        Some(false) => " (not trusted)",
+        None => "",
+    };
+    format!("{}{trusted}", text::line(origin.to_string().as_bytes()))
 }
 
 fn get(path: &KeyPath, show: Show, cx: &Context) -> Result<(), CliError> {
     if path.key().is_none() {
         return Err(unknown(path).into());
     }
-    let said = settings(cx)?.merged().get(path);
+    let settings = settings(cx)?;
+    let said = settings.merged().get(path);
+    let is_trusted = settings.is_store_trusted();
+    let trusted = said.as_ref().and_then(|(_, origin)| trust::of(path, origin, is_trusted));
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
-        write_json(&mut out, path, said.as_ref())?;
+        write_json(&mut out, path, said.as_ref(), trusted)?;
     } else if let Some((value, origin)) = said {
         let shown = match &value {
             Value::Text(plain) if cx.ui().is_terminal() => text::lines(plain),
@@ -275,7 +322,7 @@ fn get(path: &KeyPath, show: Show, cx: &Context) -> Result<(), CliError> {
         };
         match show {
             Show::Value => writeln!(out, "{shown}")?,
-            Show::Origin => writeln!(out, "{shown}  # {}", shown_origin(&origin))?,
+            Show::Origin => writeln!(out, "{shown}  # {}", shown_origin(&origin, trusted))?,
         }
     }
     Ok(out.finish()?)
@@ -286,24 +333,28 @@ pub(crate) struct Target {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     whose: Whose,
-    /// The store whose file it is.
-    store: Option<PathBuf>,
+    /// The store whose file it is, and whether its settings were trusted.
+    store: Option<(PathBuf, bool)>,
 }
 
 impl Target {
     /// Reads it.
     pub(crate) fn find(whose: Whose, cx: &Context) -> Result<Self, CliError> {
         match whose {
-            Whose::User => {
+            Whose::User | Whose::System => {
                 let path = cx.settings().user_path().ok_or(CliError::NoUserFile)?.to_owned();
                 Ok(Self { text: user_file::text(&path)?, path, whose, store: None })
             }
             Whose::Store => {
                 let store = cx.store_dir()?;
+                cx.check_found(&store)?;
                 let file = read_config_file(&store)?;
                 let text = file.text.clone();
-                cx.settings().with_store(file).check_takeover()?;
-                Ok(Self { path: store.join(FILE), text, whose, store: Some(store) })
+                let settings = cx.settings().with_store(file);
+                settings.check_takeover()?;
+                let is_trusted = settings.is_store_trusted();
+                let path = store.join(FILE);
+                Ok(Self { path, text, whose, store: Some((store, is_trusted)) })
             }
         }
     }
@@ -313,12 +364,14 @@ impl Target {
         Edit { text: &self.text, path: &self.path, whose: self.whose }
     }
 
-    /// Writes it anew, with this text.
-    pub(crate) fn write(&self, text: &str) -> Result<(), CliError> {
-        match &self.store {
-            None => user_file::write(&self.path, text),
-            Some(store) => write_config(store, &Disk::default(), text).map_err(CliError::Settings),
-        }
+    /// Writes it anew, with this text. Settings that were trusted stay so, with
+    /// the change that the user makes; others are not trusted by a change.
+    pub(crate) fn write(&self, text: &str, cx: &Context) -> Result<(), CliError> {
+        let Some((store, was_trusted)) = &self.store else {
+            return user_file::write(&self.path, text);
+        };
+        write_config(store, &Disk::default(), text).map_err(CliError::Settings)?;
+        if *was_trusted { trust_change(store, text, cx) } else { Ok(()) }
     }
 
     fn tell(&self, action: &'static str, key: &KeyPath, cx: &Context) -> Result<(), CliError> {
@@ -342,7 +395,7 @@ fn set(key: &KeyPath, value: &str, whose: Whose, cx: &Context) -> Result<(), Cli
     }
     let mut target = Target::find(whose, cx)?;
     let text = target.edit().set(key, value)?;
-    target.write(&text)?;
+    target.write(&text, cx)?;
     target.text = text;
     cx.ui().status(format_args!("Set {key} in {}", target.path.display()));
     target.tell("set", key, cx)
@@ -353,7 +406,7 @@ fn unset(key: &KeyPath, whose: Whose, cx: &Context) -> Result<(), CliError> {
     match target.edit().unset(key)? {
         None => cx.ui().status(format_args!("{} says nothing about {key}", target.path.display())),
         Some(text) => {
-            target.write(&text)?;
+            target.write(&text, cx)?;
             target.text = text;
             cx.ui().status(format_args!("Unset {key} in {}", target.path.display()));
         }

@@ -23,7 +23,9 @@ Examples:
 tar keeps all that a snapshot has but sockets: owners, times in nanoseconds,
 links, holes, devices, extended attributes (`tar --xattrs
 --xattrs-include='*' -xpf FILE` and `bsdtar -xpf FILE` bring them back). zip keeps
-modes, times in seconds, owner numbers and symbolic links.";
+modes, times in seconds, owner numbers and symbolic links. A name that Windows would
+resolve (backslash, colon, CON, a dot or space at the end) is rewritten in a zip, with
+`%` and two hex digits for each such character.";
 
 /// Write a snapshot as tar or zip, for other tools to read
 ///
@@ -157,6 +159,7 @@ fn lost(loss: Loss) -> &'static str {
         Loss::Device => "left out a device",
         Loss::Attributes => "left out the extended attributes",
         Loss::Link => "stored a file again under a further name",
+        Loss::Name => "rewrote a name that Windows would resolve",
         _ => "left out",
     }
 }
@@ -180,6 +183,10 @@ fn summarize(args: &ExportArgs, outcome: &Outcome, cx: &Context) {
             }
             Loss::Link => {
                 format!("stored files again under {}", size::count(*count, "further name"))
+            }
+            Loss::Name => {
+                let names = size::count(*count, "name");
+                format!("rewrote {names} that Windows would resolve, with % and hex digits")
             }
             _ => continue,
         };
@@ -208,6 +215,7 @@ struct LeftOutJson {
     devices: u64,
     attributes: u64,
     links: u64,
+    names: u64,
 }
 
 impl OutcomeJson {
@@ -228,6 +236,7 @@ impl OutcomeJson {
                 devices: lost(Loss::Device),
                 attributes: lost(Loss::Attributes),
                 links: lost(Loss::Link),
+                names: lost(Loss::Name),
             },
         }
     }

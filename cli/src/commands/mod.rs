@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod against_files;
 pub(crate) mod archive;
 pub(crate) mod branch;
 pub(crate) mod cat;

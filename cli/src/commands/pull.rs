@@ -262,7 +262,7 @@ fn tell(
     if is_here && moved.name.kind() == RefKind::Branch {
         cx.ui().status(format_args!(
             "No file was touched; `snap restore {} --overwrite` writes them",
-            moved.name.short()
+            crate::ui::text::word(moved.name.short().as_bytes())
         ));
     }
     Ok(())

@@ -165,7 +165,8 @@ pub(super) fn delete(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), Cl
         repo.refs().update(name, Some(old), None, change)
     })?;
     cx.ui().status(format_args!(
-        "Deleted {noun} {short}; `snap {noun} {short} {old:.12}` brings it back"
+        "Deleted {noun} {short}; `snap {noun} {} {old:.12}` brings it back",
+        text::word(short.as_bytes())
     ));
     tell_change(cx, "deleted", name, (None, Some(old)))
 }

@@ -1,5 +1,8 @@
 //! `snap restore`: write what a snapshot holds into a folder.
 
+mod parents;
+mod protect;
+
 use std::{
     ffi::OsString,
     io::Write,
@@ -11,27 +14,30 @@ use std::{
 use rustix::fs::Stat;
 use serde::Serialize;
 use snap_core::{
-    base::id::BlobId,
+    base::id::{BlobId, CommitId},
     disk::Disk,
     local::{owners::Ids, scan::FileStat, stat_cache::StatCache},
-    ops::restore::{self, Change, Existing, Extras, Mode, Outcome, Ownership, What},
+    ops::restore::{self, Change, Existing, Extras, Loss, Losses, Mode, Outcome, Ownership, What},
     repo::{
         Repo,
         path::{Found, components},
+        ref_name::RefKind,
     },
 };
 
+use self::protect::{check_target, is_in_place, protection, tell_leftovers};
 use crate::{
     context::Context,
     report::{CliError, Done},
     snapshot::Snapshot,
-    ui::{Out, size, size::Size, text},
+    ui::{Out, Progress, size, size::Size, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap restore latest /tmp/look            a whole snapshot, elsewhere
-  snap restore latest~1:notes.txt          one file, back in its place
+  snap restore --overwrite latest~1:notes.txt
+                                           one file, back in its place
   snap restore v1.0:src /tmp/src           what a folder holds
   snap restore project.snap:src /tmp/src   the same, out of a bundle
   snap restore origin#main:src /tmp/src    the same, out of a remote
@@ -45,8 +51,14 @@ Examples:
 /// holds the store. Files that are there and equal are kept, so an interrupted
 /// restore can simply be run again. A file that differs stops the restore
 /// before anything is written, unless --overwrite is given. A pipe, socket or
-/// device that the system does not let you make is left out and told, and the
-/// exit code is 3.
+/// device that the system does not let you make is left out and told, and so is
+/// an extra entry that cannot be removed; the exit code is then 3.
+///
+/// --delete removes only what the snapshot could have contained: what the ignore
+/// rules exclude, before or after the restore or when the commit was made, stays.
+/// If a file would be removed whose content no commit of this store holds, the
+/// restore asks first; without a terminal it needs --yes. --dry-run lists every
+/// path that would be removed or replaced, and marks what no commit holds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -63,9 +75,19 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     overwrite: bool,
 
-    /// Remove what is in the folder but not in the snapshot
+    /// Remove what is in the folder but not in the snapshot; stores, mounted
+    /// file systems and files that you cannot read stay
     #[arg(long)]
     delete: bool,
+
+    /// With --delete, remove also what commits leave out: what ignore rules or
+    /// a size limit exclude, and what the commit could not read
+    #[arg(long, requires = "delete")]
+    delete_excluded: bool,
+
+    /// Remove files that no commit holds without asking
+    #[arg(short, long)]
+    yes: bool,
 
     /// Only list what would be done
     #[arg(short = 'n', long)]
@@ -94,6 +116,8 @@ pub(crate) struct RestoreArgs {
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     let snapshot = cx.open_snapshot(&args.what)?;
+    // What is pulled while files are restored is not in them.
+    let tip = snapshot.repo().map(|repo| repo.refs().head_commit()).transpose()?.flatten();
     let (what, place) = what(&snapshot)?;
     let project = snapshot.repo().and_then(Repo::project);
     let target = match (&args.target, project) {
@@ -110,11 +134,11 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     };
     let out = Mutex::new(cx.ui().out());
     let tells = args.dry_run;
-    let on_change = |path: &Path, change: Change| {
+    let on_change = |path: &Path, change: Change, loss: Loss| {
         if tells {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
             // A reader that went away does not change what is restored.
-            let _ = write_change(&mut out, cx, path, change);
+            let _ = write_change(&mut out, cx, path, (change, loss));
         }
     };
     let cache =
@@ -128,6 +152,14 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         let stat = FileStat::of_path(&original).ok()?;
         (cache.as_ref()?.file(&stat)?.id == *id).then_some(original)
     };
+    check_target(args, (&snapshot, project), &target)?;
+    let protection = match args.delete {
+        true => protection(&snapshot, args, (&target, &place), cx)?,
+        false => None,
+    };
+    let progress = cx.progress();
+    let confirm = |losses: &Losses| args.yes || cx.ui().asks() && ask(losses, &progress, cx);
+    let so_far = Mutex::default();
     let options = restore::Options {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
         extras: if args.delete { Extras::Delete } else { Extras::Keep },
@@ -139,21 +171,102 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         known: if args.checksum { None } else { Some(&known) },
         holder: if args.checksum { None } else { Some(&holder) },
         on_change: Some(&on_change),
+        protection: protection.as_ref(),
+        tips: tips(&snapshot)?,
+        confirm: Some(&confirm),
+        so_far: Some(&so_far),
         ..restore::Options::default()
     };
-    let progress = cx.progress();
-    let outcome = restore::run(snapshot.store(), &what, &target, &options, &progress)?;
+    if let (None, Some(project), false) = (&args.target, project, args.dry_run) {
+        let above = match &what {
+            What::Folder { .. } => place.parent().unwrap_or(Path::new("")),
+            What::Entry(_) => &place,
+        };
+        parents::make(&snapshot, (project, above), options.ownership)?;
+    }
+    let restored = restore::run(snapshot.store(), &what, &target, &options, &progress);
     drop(progress);
     let mut out = out.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let outcome = match restored {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let so_far = so_far.into_inner().unwrap_or_else(PoisonError::into_inner);
+            report_so_far(out, &so_far, cx)?;
+            return Err(error.into());
+        }
+    };
     if cx.ui().is_json() {
-        out.json(&OutcomeJson::new(&outcome, args.dry_run))?;
+        out.json(&OutcomeJson::new(&outcome, args.dry_run, true))?;
     }
     out.finish()?;
     summarize(&outcome, args.dry_run, cx);
+    let is_whole = snapshot.path.as_deref().is_none_or(|path| components(path).next().is_none())
+        && args.include.is_empty()
+        && args.exclude.is_empty();
+    if let Some(repo) = snapshot.repo()
+        && is_whole
+        && is_in_place(repo, args, (&target, &place))
+        && !args.dry_run
+        && outcome.not_made == 0
+        // A dump, or the files of another folder, are no state of this project.
+        && tip.is_none_or(|tip| repo.shares_history(tip, snapshot.id))
+        && (args.delete || !tell_leftovers(repo, tip, &snapshot, cx))
+        && let Err(error) = repo
+            .set_restored_base(&tip.into_iter().chain([snapshot.id]).collect::<Vec<_>>())
+            .and_then(|()| repo.set_scope(&[]))
+    {
+        // A store that cannot be written can be restored from.
+        cx.ui().warning(format_args!("the store cannot note what the files come from: {error}"));
+    }
     if !args.include.is_empty() && is_empty(&outcome) {
         cx.ui().warning(format_args!("nothing in there matches --include and not --exclude"));
     }
-    Ok(if outcome.not_made > 0 { Done::Skipped } else { Done::Well })
+    Ok(if outcome.not_made + outcome.not_removed + outcome.skipped > 0 {
+        Done::Skipped
+    } else {
+        Done::Well
+    })
+}
+
+/// The commits of the store from which contents can be restored again: those
+/// that its refs and `HEAD` name. What only a bundle or another place holds does
+/// not count.
+fn tips(snapshot: &Snapshot) -> Result<Vec<CommitId>, CliError> {
+    let Some(repo) = snapshot.repo() else { return Ok(Vec::new()) };
+    let refs = repo.refs();
+    let mut tips: Vec<CommitId> = refs.head_commit()?.into_iter().collect();
+    for kind in [RefKind::Branch, RefKind::Tag] {
+        tips.extend(refs.list(kind)?.into_iter().map(|(_, id)| id));
+    }
+    Ok(tips)
+}
+
+/// Asks whether to remove what no commit holds.
+fn ask(losses: &Losses, progress: &Progress<'_>, cx: &Context) -> bool {
+    progress.clear();
+    let files = size::count(losses.count, "file");
+    let mut question = format!("{files} in no commit would be removed for ever:\n");
+    for path in &losses.first {
+        question.push_str(&format!("  {}\n", text::line(path.as_os_str().as_bytes())));
+    }
+    if losses.count > losses.first.len() as u64 {
+        question.push_str("  …\n");
+    }
+    cx.ui().ask(&format!("{question}Remove them? [y/N] "))
+}
+
+/// Reports what a restore that failed has removed until then.
+fn report_so_far(mut out: Out, so_far: &Outcome, cx: &Context) -> Result<(), CliError> {
+    let did = so_far.removed + so_far.not_removed + so_far.files_written > 0;
+    if did && cx.ui().is_json() {
+        out.json(&OutcomeJson::new(so_far, false, false))?;
+    }
+    out.finish()?;
+    if so_far.removed > 0 {
+        let removed = size::count(so_far.removed, "extra entry");
+        cx.ui().warning(format_args!("removed {removed} before the restore ended"));
+    }
+    Ok(())
 }
 
 /// What is restored, and where it belongs below the project folder.
@@ -183,14 +296,24 @@ fn verb(change: Change) -> &'static str {
     }
 }
 
-fn write_change(out: &mut Out, cx: &Context, path: &Path, change: Change) -> std::io::Result<()> {
+fn write_change(
+    out: &mut Out,
+    cx: &Context,
+    path: &Path,
+    (change, loss): (Change, Loss),
+) -> std::io::Result<()> {
     let bytes = path.as_os_str().as_bytes();
     let verb = verb(change);
     if cx.ui().is_json() {
         let path = String::from_utf8_lossy(bytes);
-        return out.json(&serde_json::json!({ "version": 1, "change": verb, "path": path }));
+        let mut record = serde_json::json!({ "version": 1, "change": verb, "path": path });
+        if matches!(change, Change::Remove | Change::Replace) {
+            record["recoverable"] = (loss != Loss::Unsaved).into();
+        }
+        return out.json(&record);
     }
-    writeln!(out, "{verb:<8}{}", text::line(bytes))
+    let mark = if loss == Loss::Unsaved { "  (in no commit)" } else { "" };
+    writeln!(out, "{verb:<8}{}{mark}", text::line(bytes))
 }
 
 #[derive(Serialize)]
@@ -207,11 +330,16 @@ struct OutcomeJson {
     others: u64,
     repaired: u64,
     removed: u64,
+    not_removed: u64,
+    kept: u64,
+    excluded: u64,
+    unsaved: u64,
     skipped: u64,
+    complete: bool,
 }
 
 impl OutcomeJson {
-    fn new(outcome: &Outcome, dry_run: bool) -> Self {
+    fn new(outcome: &Outcome, dry_run: bool, complete: bool) -> Self {
         Self {
             version: 1,
             dry_run,
@@ -225,7 +353,12 @@ impl OutcomeJson {
             others: outcome.others,
             repaired: outcome.repaired,
             removed: outcome.removed,
+            not_removed: outcome.not_removed,
+            kept: outcome.kept,
+            excluded: outcome.excluded,
+            unsaved: outcome.unsaved,
             skipped: outcome.skipped + outcome.not_made,
+            complete,
         }
     }
 }
@@ -251,6 +384,21 @@ fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
     if outcome.removed > 0 {
         let verb = if dry_run { "Would remove" } else { "Removed" };
         ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra entry")));
+    }
+    if outcome.excluded > 0 {
+        let entries = size::count(outcome.excluded, "entry");
+        ui.status(format_args!(
+            "Kept {entries} that commits leave out; --delete-excluded removes them, too"
+        ));
+    }
+    if outcome.unsaved > 0 {
+        let files = size::count(outcome.unsaved, "file");
+        let are = if outcome.unsaved == 1 { "is" } else { "are" };
+        ui.warning(format_args!("{files} of these {are} in no commit and would be lost"));
+    }
+    if outcome.not_removed > 0 {
+        let what = size::count(outcome.not_removed, "extra entry");
+        ui.warning(format_args!("could not remove {what}"));
     }
     ui.detail(format_args!(
         "Made {}; {} shared blocks with another; {} got attributes back",

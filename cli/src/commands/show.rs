@@ -3,7 +3,10 @@
 use std::{ffi::OsString, io, io::Write};
 
 use snap_core::{
-    format::tree::{Entry, Kind},
+    format::{
+        selection::Selection,
+        tree::{Entry, Kind},
+    },
     ops::record::{CommitRecord, EntryRecord},
     repo::path::{Found, components},
 };
@@ -54,6 +57,7 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
             }
             writeln!(out, "Folders: {}", size::grouped(totals.folders))?;
             writeln!(out, "Others:  {}", size::grouped(totals.others))?;
+            write_selection(&mut out, &found.commit.selection)?;
         }
         Found::Entry(entry) => {
             let path = components(path).collect::<Vec<_>>().join(&b'/');
@@ -65,6 +69,32 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
     }
     out.finish()?;
     Ok(Done::Well)
+}
+
+fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
+    for source in &selection.sources {
+        writeln!(out, "Source:  {}", text::line(source))?;
+    }
+    for rules in &selection.rules {
+        let mut parts: Vec<String> =
+            rules.patterns.iter().map(|pattern| text::line(pattern.as_bytes())).collect();
+        parts.extend(rules.larger_than_bytes.map(|limit| format!("larger than {}", Size(limit))));
+        for (is_set, what) in [
+            (rules.gitignore, ".gitignore files"),
+            (rules.cache_folders, "cache folders"),
+            (rules.one_file_system, "other file systems"),
+        ] {
+            parts.extend(is_set.then(|| what.to_owned()));
+        }
+        writeln!(out, "Left out: {}", parts.join(", "))?;
+    }
+    for path in selection.unread.iter() {
+        writeln!(out, "Unread:  {}", text::line(path))?;
+    }
+    if selection.unread.has_more() {
+        writeln!(out, "Unread:  further paths, which the commit does not record")?;
+    }
+    Ok(())
 }
 
 fn write_entry(out: &mut Out, cx: &Context, path: &[u8], entry: &Entry) -> io::Result<()> {

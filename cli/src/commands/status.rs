@@ -4,13 +4,16 @@ use std::{ffi::OsString, io, io::Write, path::PathBuf};
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, name::EntryName},
     format::commit::Commit,
     ops::{
         diff::{self, Change, New, Options, Outcome, Status, What},
-        record::CommitRecord,
+        record::{self, CommitRecord},
     },
-    repo::{Head, Repo},
+    repo::{
+        Head, Repo,
+        openness::{self, Exposed, Users},
+    },
 };
 
 use crate::{
@@ -21,6 +24,7 @@ use crate::{
             record::{ChangeJson, SummaryJson},
             shown,
             sides::{self, Wanted},
+            word,
             words::words,
         },
     },
@@ -81,7 +85,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<Done, CliError> {
     let options = Options { limit, ..Options::default() };
     let progress = cx.progress();
     let mut list = List::new(args, cx.ui(), &progress);
-    list.head(&repo, last.as_ref(), cx)?;
+    list.head((args, &repo), last.as_ref(), cx)?;
     let old = commit.map(|commit| commit.tree);
     let mut each = |change| Ok(list.take(change)?);
     let outcome = collect(&mut each, |each| {
@@ -89,7 +93,24 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<Done, CliError> {
     })?;
     list.finish(&outcome, commit)?;
     drop(progress);
+    warn_if_exposed(&repo, cx);
     Ok(done(&outcome, outcome.skipped, None, cx))
+}
+
+/// Warns where other users can read the content of private files in the store.
+fn warn_if_exposed(repo: &Repo, cx: &Context) {
+    let project = repo.project().and_then(|project| openness::exposed(repo.dir(), project));
+    let Some(Exposed { path, users, store_mode }) = project else { return };
+    let who = match users {
+        Users::Group => "members of its group",
+        Users::Others => "all users",
+    };
+    let path = text::line(path.as_os_str().as_encoded_bytes());
+    let store = text::line(repo.dir().as_os_str().as_encoded_bytes());
+    cx.ui().warning(format_args!(
+        "{who} may read the store {store} (mode {store_mode:04o}), but not {path}: \
+         `chmod -R go-rwx {store}` closes it"
+    ));
 }
 
 /// What changes look like.
@@ -126,6 +147,11 @@ struct StatusJson<'a> {
     r#type: &'static str,
     branch: Option<&'a str>,
     commit: Option<Versioned<CommitRecord>>,
+    /// Commits of the branch that the files here do not contain.
+    unseen: u64,
+    /// Paths of a partial clone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scope: Vec<String>,
 }
 
 impl<'a> List<'a> {
@@ -142,7 +168,7 @@ impl<'a> List<'a> {
     /// Where one stands.
     fn head(
         &mut self,
-        repo: &Repo,
+        (args, repo): (&StatusArgs, &Repo),
         last: Option<&(CommitId, Commit)>,
         cx: &Context,
     ) -> Result<(), CliError> {
@@ -151,6 +177,17 @@ impl<'a> List<'a> {
             Head::Branch(name) => Some(name.short()),
             Head::Detached(_) => None,
         };
+        let base = if args.folder.is_none() { repo.base()? } else { None };
+        let unseen = match (base, last) {
+            (Some(base), Some((tip, _))) => repo.unseen(&base, *tip)?,
+            _ => Vec::new(),
+        };
+        let scope = if args.folder.is_none() { repo.scope()? } else { None };
+        let scope: Vec<Vec<u8>> = scope
+            .unwrap_or_default()
+            .iter()
+            .map(|names| names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/'))
+            .collect();
         match self.form {
             Form::Short => {}
             Form::Json => {
@@ -160,6 +197,8 @@ impl<'a> List<'a> {
                     r#type: "status",
                     branch,
                     commit,
+                    unseen: unseen.len() as u64,
+                    scope: scope.iter().map(|path| record::text(path)).collect(),
                 })?;
             }
             Form::Long => {
@@ -178,6 +217,19 @@ impl<'a> List<'a> {
                 match commit.message.lines().next().unwrap_or_default() {
                     "" => writeln!(self.out)?,
                     message => writeln!(self.out, ": {}", text::line(message.as_bytes()))?,
+                }
+                if let Some((id, newest)) = unseen.first() {
+                    writeln!(
+                        self.out,
+                        "The branch has {} that the files here do not contain, the newest {} by {}",
+                        size::count(unseen.len() as u64, "commit"),
+                        self.ui.paint().id(&format!("{id:.12}")),
+                        text::line(newest.author.as_bytes()),
+                    )?;
+                }
+                if !scope.is_empty() {
+                    let paths: Vec<_> = scope.iter().map(|path| text::line(path)).collect();
+                    writeln!(self.out, "A partial clone of {}", paths.join(", "))?;
                 }
             }
         }
@@ -253,15 +305,11 @@ impl<'a> List<'a> {
             let letter = self.ui.paint().change(status, &letter(status).to_string());
             write!(self.out, "{letter} ")?;
         } else {
-            let word = match status {
-                Status::Added => "new",
-                Status::Removed => "removed",
-                Status::Modified => "changed",
-                Status::Metadata => "metadata",
-                Status::Kind => "kind",
-                Status::Renamed => "renamed",
-            };
-            write!(self.out, "  {} ", self.ui.paint().change(status, &format!("{word:<8}")))?;
+            write!(
+                self.out,
+                "  {} ",
+                self.ui.paint().change(status, &format!("{:<8}", word(status)))
+            )?;
         }
         if let Some(old) = &change.old_path {
             self.out.write_all(&shown(self.ui, old))?;

@@ -59,6 +59,9 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
     let branch = args.branch.as_deref().map(RefName::branch).transpose()?;
     let file = shown(args);
     let found = cx.find_store(Path::new("."))?;
+    if let Some(store) = &found {
+        cx.check_found(store)?;
+    }
     let input: Box<dyn Read> = if args.file == "-" {
         Box::new(cx.stdin())
     } else if fs_err::metadata(&args.file).is_ok_and(|there| !there.is_file()) {

@@ -3,9 +3,13 @@
 use std::{error::Error, io, io::Write};
 
 use serde_json::json;
-use snap_core::ops::verify::{self, Data, Outcome, Problem, TouchedPath};
+use snap_core::{
+    ops::verify::{self, Data, Outcome, Problem, Shadowed, TouchedPath},
+    repo::ref_name::RefKind,
+};
 
 use crate::{
+    commands::against_files,
     context::Context,
     report::{CliError, Done},
     ui::{Out, size, size::Size, text},
@@ -16,9 +20,14 @@ Examples:
   snap verify               structure: quick, reads no file contents
   snap verify --sample 5%   and a random part of the data, say every night
   snap verify --data        and all of the data, say every month
+  snap verify --against-files
+                            files that changed although their times did not
 
-Exits with 4 if there is damage, and lists the snapshots and paths it touches.
-Nothing is changed.";
+Exits with 4 if there is damage, and lists the snapshots and paths it touches;
+with --against-files if a file has other content than in the last commit under
+the same modification time. Other changes are listed and exit with 0.
+Later commits do not rely on damaged objects: they store them again from the
+files that still have the content. Nothing else is changed.";
 
 /// Check that the store is whole
 ///
@@ -34,10 +43,18 @@ pub(crate) struct VerifyArgs {
     /// Read and hash a random part of the data, such as 5%
     #[arg(long, value_name = "PART", value_parser = part, conflicts_with = "data")]
     sample: Option<f64>,
+
+    /// Read the files of the project and compare them with the last commit;
+    /// the store is not checked
+    #[arg(long, conflicts_with_all = ["data", "sample"])]
+    against_files: bool,
 }
 
 pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<Done, CliError> {
     let repo = cx.open_repo()?;
+    if args.against_files {
+        return against_files::run(&repo, cx);
+    }
     let data = match (args.data, args.sample) {
         (true, _) => Data::All,
         (false, Some(part)) => Data::Sample(part),
@@ -105,6 +122,9 @@ fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
         "contents": outcome.contents,
         "partial_packs": outcome.partial_packs,
         "absent_objects": outcome.absent_objects,
+        "shadowed_packs": outcome.shadowed.packs,
+        "withdrawn_packs": outcome.shadowed.withdrawn,
+        "shadows_written": outcome.shadowed.failed.is_none(),
         "bytes_read": outcome.bytes_read,
         "problems": outcome.problems.len(),
         "more_paths": outcome.touched.more_paths,
@@ -133,6 +153,7 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
         }
         Data::All => cx.ui().status(format_args!("Read {read}, all of the data")),
     }
+    tell_shadows(outcome, cx);
     match outcome.problems.len() as u64 {
         0 if data == Data::All => cx.ui().status(format_args!("Everything is as it should be")),
         0 => cx.ui().status(format_args!("No damage found; --data reads all contents, too")),
@@ -142,7 +163,52 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
                 _ => "--data reads all contents and may find more",
             };
             cx.ui().warning(format_args!("{} found; {rest}", size::count(problems, "problem")));
+            hints(outcome, data, cx);
         }
+    }
+}
+
+/// What to do about problems that touch no commit.
+fn hints(outcome: &Outcome, data: Data, cx: &Context) {
+    let lost = outcome.problems.iter().filter_map(|problem| match problem {
+        Problem::RefLost { name, id } => {
+            let noun = if name.kind() == RefKind::Tag { "tag" } else { "branch" };
+            Some(format!(
+                "`snap {noun} {} {id:.12}` makes it again",
+                text::word(name.short().as_bytes())
+            ))
+        }
+        _ => None,
+    });
+    lost.for_each(|hint| cx.ui().status(format_args!("{hint}")));
+    let is_pack = |problem: &Problem| {
+        matches!(problem, Problem::Pack { .. } | Problem::PackHash { .. } | Problem::Frame { .. })
+    };
+    let touched = &outcome.touched;
+    let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
+    if data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
+        cx.ui().status(format_args!(
+            "No commit needs what is damaged; the damaged packs can be deleted from objects/"
+        ));
+    }
+}
+
+fn tell_shadows(outcome: &Outcome, cx: &Context) {
+    let Shadowed { packs, withdrawn, failed } = &outcome.shadowed;
+    if let Some(error) = failed {
+        cx.ui().warning(format_args!(
+            "the damage cannot be recorded, so commits still rely on damaged objects: {error}"
+        ));
+    } else if *packs > 0 {
+        let packs = size::count(*packs, "pack");
+        cx.ui().status(format_args!(
+            "Damaged objects in {packs} are not relied on any more: the next commit stores them \
+             again from files that still have the content"
+        ));
+    }
+    if *withdrawn > 0 {
+        let packs = size::count(*withdrawn, "pack");
+        cx.ui().status(format_args!("{packs} that had been damaged: whole again"));
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
         (_, _, "KEY=VALUE") => Kind::Label,
         (_, _, "FILE" | "PATH") => Kind::File,
         (_, _, "DIR" | "FOLDER" | "STORE") => Kind::Folder,
-        (_, _, "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => Kind::Other,
+        (_, _, "WHO" | "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => Kind::Other,
         (_, _, "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => Kind::Other,
         _ => return None,
     };

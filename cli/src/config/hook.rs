@@ -47,8 +47,9 @@ pub(crate) struct Hook {
 impl Settings {
     /// The hook for this moment, of the profile, else of everything.
     ///
-    /// One that a store's file says runs only if nobody but the user can have
-    /// written that file: a store may have come from somebody else.
+    /// A hook of a store's file runs only if the user trusts that file. An
+    /// untrusted file can neither turn off a hook of the user nor say that its
+    /// failure does not matter.
     pub(crate) fn hook(
         &self,
         moment: Moment,
@@ -57,13 +58,15 @@ impl Settings {
         let Some((Value::Text(command), origin)) = self.of_hooks(moment.name(), profile) else {
             return Ok(None);
         };
+        self.check_trust(&origin, &format!("`{}`", moment.name()))?;
         if command.trim().is_empty() {
             return Ok(None);
         }
-        if matches!(origin, Origin::Store { .. }) {
-            self.check_trust(&origin, &format!("`{}`", moment.name()))?;
+        let on_failure = self.of_hooks("on_failure", profile);
+        if let Some((_, origin)) = &on_failure {
+            self.check_trust(origin, "`on_failure`")?;
         }
-        let on_failure = match (self.of_hooks("on_failure", profile), moment) {
+        let on_failure = match (on_failure, moment) {
             (Some((Value::Text(text), _)), _) if text == "report" => OnFailure::Report,
             (None, Moment::PostCommit) => OnFailure::Report,
             _ => OnFailure::Stop,

@@ -1,5 +1,5 @@
-//! Settings as a command sees them: built-in < user < store < variables <
-//! options.
+//! Settings as a command sees them: built-in < system < user < store <
+//! variables < options.
 //!
 //! What settings there are, what a file may say and how layers are merged is
 //! core's; here are the layers that core cannot know: the user's file, the
@@ -11,6 +11,7 @@ mod profile;
 mod remote;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trust;
 pub(crate) mod user_file;
 mod variables;
 
@@ -31,6 +32,7 @@ pub(crate) use self::{
     hook::{Hook, Moment, OnFailure},
     profile::Profile,
     remote::Prices,
+    trust::Trust,
 };
 use crate::{args::Global, env::Env, report::CliError, ui::When};
 
@@ -62,6 +64,7 @@ pub(crate) struct Settings {
     /// Where the user's file is, whether or not there is one.
     user_path: Option<PathBuf>,
     home: Option<PathBuf>,
+    trust: Trust,
     /// What can be told about the store's file, once that is known.
     store: Option<ConfigFile>,
 }
@@ -69,13 +72,21 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads the user's file and the environment.
     pub(crate) fn load(env: &Env, global: &Global) -> Result<Self, CliError> {
-        let (user, variables) = (user_file::read(env)?, variables::layer(&env.snap)?);
+        let (system, user) = (user_file::read_system(env)?, user_file::read(env)?);
+        // What the system trusts, the user does not take back by trusting more.
+        let trusted = [&system, &user].map(|layer| layer.get(&KeyPath::new(["trust"])).cloned());
+        let trusted = trusted.into_iter().flatten().filter_map(|(value, _)| match value {
+            Value::List(paths) => Some(paths),
+            _ => None,
+        });
+        let trust = Trust::read(env, &trusted.flatten().collect::<Vec<_>>())?;
+        let variables = variables::layer(&env.snap)?;
         let mut options = Layer::default();
         if let Some(value) = global.color.and_then(|when| when.to_possible_value()) {
             let value = Value::Text(value.get_name().to_owned());
             options.insert(KeyPath::new(["ui", "color"]), value, Origin::Option("--color"));
         }
-        let merged = config::Settings::new(user, variables, options);
+        let merged = config::Settings::new(user, variables, options).with_system(system);
         let color = merged.text(&KeyPath::new(["ui", "color"]));
         let color = color.and_then(|text| When::from_str(&text, false).ok());
         let pager = match merged.plain("ui.pager") {
@@ -85,7 +96,7 @@ impl Settings {
         };
         let ui = UiSettings { color: color.unwrap_or(When::Auto), pager };
         let (user_path, home) = (user_file::path(env), env.home.clone());
-        Ok(Self { merged, ui, user_path, home, store: None })
+        Ok(Self { merged, ui, user_path, home, trust, store: None })
     }
 
     /// With those of a store's file.
@@ -109,40 +120,43 @@ impl Settings {
         self.user_path.as_deref()
     }
 
-    /// Whether the store's file may be written anew by this user, to whom it
-    /// would then belong, with all the commands that somebody else put there.
+    /// What the user trusts.
+    pub(crate) fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// Fails where this user would take over the store's file by writing it
+    /// anew: it says whether a shared store is meant to be shared, and only its
+    /// owner can say so. Root gives the file back to its owner.
     pub(crate) fn check_takeover(&self) -> Result<(), CliError> {
         let uid = rustix::process::geteuid();
-        let Some(file) = &self.store else { return Ok(()) };
-        // Root gives it back to its owner.
-        if uid.is_root() || file.is_of(uid.as_raw()) {
-            return Ok(());
-        }
-        let needs_trust = |path: &KeyPath| {
-            let section = path.parts().first().map_or("", String::as_str);
-            ["hooks", "profile", "remote"].contains(&section)
-        };
-        match file.layer.values().find(|(path, _)| needs_trust(path)) {
-            Some((path, (_, origin))) => {
-                self.check_trust(origin, &format!("a change that makes `{path}` yours"))
+        match &self.store {
+            Some(file) if !uid.is_root() && file.uid != uid.as_raw() => {
+                Err(CliError::ForeignSettings { path: file.path.clone(), uid: file.uid })
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
-    /// Whether nobody but the user can have written the store's file, from
-    /// which `what` comes.
+    /// Whether hooks, profiles and remotes in the store's file count.
+    pub(crate) fn is_store_trusted(&self) -> bool {
+        self.store.as_ref().is_none_or(|file| self.trust.counts(file))
+    }
+
+    /// Whether a value counts: only a sensitive one from a store's file may not.
+    pub(crate) fn is_trusted(&self, path: &KeyPath, origin: &Origin) -> bool {
+        let is_of_store = matches!(origin, Origin::Store { .. });
+        !is_of_store || !trust::is_sensitive(path) || self.is_store_trusted()
+    }
+
+    /// Fails if a sensitive value comes from a store's file that the user has
+    /// not trusted.
     fn check_trust(&self, origin: &Origin, what: &str) -> Result<(), CliError> {
-        let Some(file) = &self.store else { return Ok(()) };
-        let uid = rustix::process::geteuid().as_raw();
-        if file.is_written_by(uid) {
+        if !matches!(origin, Origin::Store { .. }) || self.is_store_trusted() {
             return Ok(());
         }
-        let why = match file.is_of(uid) {
-            true if file.is_link => "it is a link".to_owned(),
-            true => format!("others may write to it (mode {:04o})", file.mode & 0o7777),
-            false => format!("it belongs to the user with id {}", file.uid),
-        };
-        Err(CliError::Untrusted { origin: origin.to_string(), what: what.to_owned(), why })
+        let store = self.store.as_ref().and_then(|file| file.path.parent());
+        let store = store.map_or_else(PathBuf::new, Path::to_owned);
+        Err(CliError::Untrusted { origin: origin.to_string(), what: what.to_owned(), store })
     }
 }

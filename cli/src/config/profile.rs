@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use snap_core::repo::config::{
-    error::Origin,
-    key::{KeyPath, Value},
-};
+use snap_core::repo::config::key::{KeyPath, Value};
 
 use crate::{config::Settings, report::CliError};
 
@@ -33,9 +30,8 @@ pub(crate) struct Profile {
 }
 
 impl Settings {
-    /// The profile of this name, if there is one. The store's file must be the
-    /// user's own where it has a part in it: it says what is read, and a store
-    /// that others write to could ask for what they should not see.
+    /// The profile of this name, if there is one. The user must trust the store's
+    /// file where it has a part in it: it says which files are read.
     pub(crate) fn find_profile(&self, name: &str) -> Result<Option<Profile>, CliError> {
         if !self.merged.profiles().contains_key(name) {
             return Ok(None);
@@ -47,7 +43,7 @@ impl Settings {
             if !path.is_in(&section) {
                 continue;
             }
-            if let Some((_, origin @ Origin::Store { .. })) = &said {
+            if let Some((_, origin)) = &said {
                 self.check_trust(origin, &format!("profile `{name}`"))?;
             }
             if let ([_, _, part, label], Some((Value::Text(text), _))) = (path.parts(), said)

@@ -29,6 +29,8 @@ pub(crate) struct RemoteSettings {
     pub(crate) credentials_file: Option<String>,
     /// Command that prints its keys.
     pub(crate) credentials_command: Option<String>,
+    /// Whether the user named the place or trusts the file that does.
+    pub(crate) is_trusted: bool,
 }
 
 /// What requests and bytes cost, in millionths.
@@ -56,11 +58,11 @@ impl Settings {
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The remote of this name, if there is one. Where the store's file has a
-    /// part in it, that must be the user's own: it says where files go, with
-    /// whose keys, and what is run to get them.
+    /// The remote of this name, if there is one. An untrusted store's file may
+    /// name a place and nothing else: not which files hold keys, what is run to
+    /// get them, or how the place is verified.
     pub(crate) fn find_remote(&self, name: &str) -> Result<Option<RemoteSettings>, CliError> {
-        let mut found = RemoteSettings::default();
+        let mut found = RemoteSettings { is_trusted: true, ..RemoteSettings::default() };
         for (path, said) in self.merged.all() {
             let (["remote", own, part], Some((value, origin))) = (&*parts(&path), said) else {
                 continue;
@@ -68,8 +70,10 @@ impl Settings {
             if *own != name {
                 continue;
             }
-            if matches!(origin, Origin::Store { .. }) {
-                self.check_trust(&origin, &format!("remote `{name}`"))?;
+            if *part == "url" {
+                found.is_trusted = self.is_trusted(&path, &origin);
+            } else {
+                self.check_trust(&origin, &format!("`{part}` of remote `{name}`"))?;
             }
             let text = match value {
                 Value::Text(text) => text,

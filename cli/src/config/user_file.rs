@@ -1,4 +1,5 @@
-//! The user's file of settings: where it is, reading and writing it.
+//! Files of settings of the user and the system: where they are, reading and
+//! writing them.
 
 use std::{
     io,
@@ -29,6 +30,38 @@ pub(super) fn path(env: &Env) -> Option<PathBuf> {
     }
 }
 
+/// The system's file, unless `SNAP_CONFIG_SYSTEM` names another.
+const SYSTEM_FILE: &str = "/etc/snap/config.toml";
+
+/// What the system's file says; nothing when it is not there. Only root may
+/// have written it, or the user who named another file.
+pub(super) fn read_system(env: &Env) -> Result<Layer, CliError> {
+    let path = match &env.system_config {
+        Some(named) if named.as_os_str().is_empty() || named == Path::new("/dev/null") => {
+            return Ok(Layer::default());
+        }
+        Some(named) => named.as_path(),
+        None => Path::new(SYSTEM_FILE),
+    };
+    let file = match ConfigFile::read(path, Whose::System) {
+        Ok(file) => file,
+        Err(FileError::Io(error))
+            if is_absent(error.source.kind(), env.system_config.is_some()) =>
+        {
+            return Ok(Layer::default());
+        }
+        Err(error) => return Err(unreadable(error, path)),
+    };
+    let named_by = env.system_config.as_ref().map_or(0, |_| rustix::process::geteuid().as_raw());
+    match file.is_written_by(named_by) {
+        true => Ok(file.layer),
+        false => {
+            let (path, uid, mode) = (file.path, file.uid, file.mode & 0o7777);
+            Err(CliError::SystemFile { path, uid, mode })
+        }
+    }
+}
+
 /// What it says; nothing when it is not there. One in the user's own folders
 /// that may not be read, as after a change of user, counts as not there.
 pub(super) fn read(env: &Env) -> Result<Layer, CliError> {
@@ -39,13 +72,19 @@ pub(super) fn read(env: &Env) -> Result<Layer, CliError> {
         Err(FileError::Io(error)) if is_absent(error.source.kind(), is_named) => {
             Ok(Layer::default())
         }
-        Err(FileError::Io(error)) => Err(CliError::Settings(error)),
-        Err(FileError::Config(error)) => Err(error.into()),
-        Err(error) => Err(CliError::Settings(PathError {
+        Err(error) => Err(unreadable(error, &path)),
+    }
+}
+
+fn unreadable(error: FileError, path: &Path) -> CliError {
+    match error {
+        FileError::Io(error) => CliError::Settings(error),
+        FileError::Config(error) => error.into(),
+        error => CliError::Settings(PathError {
             action: "read",
-            path,
+            path: path.to_owned(),
             source: io::Error::other(error),
-        })),
+        }),
     }
 }
 

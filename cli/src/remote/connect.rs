@@ -27,7 +27,7 @@ use super::{
     place::{self, Place},
     rate,
 };
-use crate::{context::Context, env::RemoteEnv, report::CliError};
+use crate::{context::Context, env::RemoteEnv, report::CliError, ui::text};
 
 /// Threads that wait for the network; what they do between is little.
 const THREADS: usize = 2;
@@ -179,7 +179,16 @@ impl Context {
     pub(crate) fn usual_distant(&self, dir: &Path) -> Result<Option<Arc<dyn Distant>>, CliError> {
         let settings = self.settings_of(dir)?;
         let place = match place::usual(&settings, dir) {
-            Ok(place) => place,
+            Ok(place) if place.is_trusted() => place,
+            Ok(place) => {
+                let dir = text::word(dir.as_os_str().as_encoded_bytes());
+                self.ui().warning(format_args!(
+                    "objects that are not here are not fetched from {}: the settings of this \
+                     store are not trusted (`snap config trust {dir}`)",
+                    place.shown(),
+                ));
+                return Ok(None);
+            }
             // Much can be done without.
             Err(
                 CliError::NoRemotes | CliError::WhichRemote { .. } | CliError::Untrusted { .. },

@@ -33,6 +33,8 @@ pub(crate) struct Credentials {
     pub(crate) file: Option<std::path::PathBuf>,
     /// Line for the shell.
     pub(crate) command: Option<String>,
+    /// An untrusted store's file names the place: it gets no keys.
+    pub(crate) are_withheld: bool,
 }
 
 /// The keys of a remote: variables that are snap's own, else the file or the
@@ -43,6 +45,15 @@ pub(super) fn find(
     said: &Credentials,
     (env, network): (&RemoteEnv, &Network),
 ) -> Result<Secrets, CliError> {
+    // These services sign with, or send, keys that they find by themselves; for
+    // SFTP `ssh` does.
+    let finds_keys = matches!(scheme, Scheme::S3 | Scheme::Gcs | Scheme::Azblob | Scheme::Sftp);
+    let has_secret = env.secret.is_some() || env.session.is_some();
+    // The user's own file may say keys for a remote whose place the store says.
+    let has_keys = said.file.is_some() || said.command.is_some();
+    if said.are_withheld && (finds_keys || has_secret || has_keys) {
+        return Err(CliError::KeysWithheld { remote: remote.to_owned() });
+    }
     if env.secret.is_some() {
         return Ok(Secrets {
             name: env.user.clone(),

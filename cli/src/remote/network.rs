@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use snap_remote::service::{
-    Conditions, Listed, Object, Resume, Service, ServiceError, Upload, Version, When,
+    Conditions, Listed, Object, Resume, Service, ServiceError, Standings, Upload, Version, When,
     traffic::Traffic,
 };
 
@@ -107,6 +107,18 @@ impl Service for Watched {
 
     fn conditions(&self) -> Conditions {
         self.inner.conditions()
+    }
+
+    fn must_prove_conditions(&self) -> bool {
+        self.inner.must_prove_conditions()
+    }
+
+    fn keeps_index(&self) -> bool {
+        self.inner.keeps_index()
+    }
+
+    fn standings(&self) -> Reply<'_, Option<Standings>> {
+        self.watch(self.inner.standings())
     }
 
     fn is_made_first(&self) -> bool {

@@ -6,8 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use rustix::fs::{Access, access};
-use snap_core::{base::id::BlobId, disk::scratch::Scratch};
+use rustix::fs::{Access as Right, access};
+use snap_core::{
+    base::id::BlobId,
+    disk::{Access, Disk, scratch::Scratch},
+};
 use snap_remote::location::{Location, Scheme};
 
 use super::credentials::Credentials;
@@ -62,9 +65,13 @@ impl Place {
     ) -> Result<Option<Self>, CliError> {
         let Some(said) = settings.find_remote(name)? else { return Ok(None) };
         let mut place = Self::of_url(&said.url, said.options)?;
+        let are_withheld = !said.is_trusted;
         let file = said.credentials_file.as_deref().map(|file| settings.expand(file));
-        place.credentials =
-            Credentials { file: file.transpose()?, command: said.credentials_command };
+        place.credentials = Credentials {
+            file: file.transpose()?,
+            command: said.credentials_command,
+            are_withheld,
+        };
         Ok(Some(Self { name: Some(name.to_owned()), store, ..place }))
     }
 
@@ -76,6 +83,11 @@ impl Place {
     /// As it is called in messages: by its name, else where it is.
     pub(crate) fn shown(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.location.to_string())
+    }
+
+    /// Whether the user named it or trusts the settings that do.
+    pub(crate) fn is_trusted(&self) -> bool {
+        !self.credentials.are_withheld
     }
 
     /// File with its keys.
@@ -116,7 +128,14 @@ impl Place {
         let folder = |above: PathBuf| above.join("remotes").join(&hash[..SHOWN_DIGITS]);
         let in_store = self.store.as_ref().map(|store| store.join("cache"));
         let of_user = cx.cache_home().map(|home| home.join("snap"));
-        if let Some(kept) = in_store.into_iter().chain(of_user).find(|kept| may_write(kept)) {
+        if let Some(kept) = in_store.into_iter().find(|kept| may_write(kept)) {
+            return Ok((folder(kept), None));
+        }
+        if let Some(kept) = of_user.filter(|kept| may_write(kept)) {
+            // These files list what private stores hold.
+            let disk = Disk::scratch().with_access(Access::PRIVATE);
+            disk.create_folders(&kept)?;
+            disk.apply_access(&kept)?;
             return Ok((folder(kept), None));
         }
         let scratch = Scratch::create(cx.scratch())?;
@@ -127,7 +146,7 @@ impl Place {
 /// Whether a folder can be written, or made.
 fn may_write(folder: &Path) -> bool {
     let there = folder.ancestors().find(|folder| folder.exists());
-    there.is_some_and(|there| access(there, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+    there.is_some_and(|there| access(there, Right::WRITE_OK | Right::EXEC_OK).is_ok())
 }
 
 /// Digits of a hash that name a folder.

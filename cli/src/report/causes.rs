@@ -173,6 +173,7 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
 fn of_writing<'a>(error: Link<'a>) -> Option<Link<'a>> {
     match error.downcast_ref() {
         Some(CommitError::Store(inner)) => return Some(inner),
+        Some(CommitError::Parent { source, .. }) => return Some(&**source),
         Some(CommitError::Ref(inner)) => return Some(inner),
         _ => {}
     }

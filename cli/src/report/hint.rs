@@ -17,7 +17,8 @@ use snap_core::{
 };
 
 use crate::{
-    report::{CliError, causes::causes, remote, serve},
+    report::{CliError, causes::causes, remote, serve, trust},
+    ui::text,
     ui::time,
 };
 
@@ -35,6 +36,7 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
     of(error.downcast_ref().and_then(of_cli))
         .or_else(|| remote::hint(error))
         .or_else(|| serve::hint(error))
+        .or_else(|| error.downcast_ref().and_then(trust::hint))
         .or_else(|| error.downcast_ref().and_then(of_bundle))
         .or_else(|| error.downcast_ref().and_then(of_unpack))
         .or_else(|| error.downcast_ref().and_then(of_file))
@@ -56,6 +58,16 @@ fn of_cli(error: &CliError) -> Option<String> {
     let hint = match error {
         CliError::NoStore => {
             "`snap commit` makes one here, `snap init` an empty one; --store names another"
+        }
+        CliError::NoSource { store } => {
+            return Some(format!("`snap --store {store} commit PATH` names what to commit"));
+        }
+        CliError::FolderOfSnapshot { what, path } => {
+            let place = text::word(format!("{what}:{path}").as_bytes());
+            return Some(format!(
+                "`snap restore {place}` restores that folder; name another folder for the \
+                 whole snapshot"
+            ));
         }
         CliError::NotAFile { noun: "folder", .. } => "`snap ls` lists a folder",
         CliError::CurrentBranch { .. } => "`snap branch --switch NAME` goes to another one first",
@@ -90,10 +102,6 @@ fn of_cli(error: &CliError) -> Option<String> {
             "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
         }
         CliError::NoProfile { name, known } => return Some(profiles(name, known)),
-        CliError::Untrusted { .. } => {
-            "read that file; it counts once it is your own (`chown`, `chmod go-w`), and hooks can \
-             be left out (--no-hooks)"
-        }
         CliError::HookStart { .. } => "it is run by `sh -c`; is there a `sh` in PATH?",
         CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
         CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
@@ -110,10 +118,6 @@ fn of_cli(error: &CliError) -> Option<String> {
             return Some(format!("`snap remote remove {name}` takes it away; its files stay"));
         }
         CliError::NoBranch => "`snap branch` lists the branches",
-        CliError::Unfit { what, .. } if what.contains("if ") => {
-            "`--option conditional-writes=false` (`remote.NAME.conditional-writes`) does without: \
-             whoever pushes there must say so"
-        }
         CliError::Unfit { .. } => {
             "give the keys those rights; `pull`, `clone` and `ls` need to list and read only"
         }
@@ -127,8 +131,10 @@ fn of_cli(error: &CliError) -> Option<String> {
             "give the remote a name, and its commits are to be found; --force moves the one here"
         }
         CliError::Diverged { remote, name, .. } => {
+            let theirs = text::word(format!("{remote}/{name}").as_bytes());
+            let name = text::word(name.as_bytes());
             return Some(format!(
-                "`snap diff {name} {remote}/{name}` compares them; --force moves the one here, \
+                "`snap diff {name} {theirs}` compares them; --force moves the one here, \
                  `snap branch NAME {name}` keeps it first"
             ));
         }
@@ -196,6 +202,18 @@ fn of_repo(error: &RepoError) -> Option<String> {
             "making it was interrupted; the next commit, or `snap init`, completes it"
         }
         RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
+        RepoError::Link { path } => {
+            let word = text::word(path.as_os_str().as_encoded_bytes());
+            return Some(format!("somebody may have put it there; `rm {word}` removes the link"));
+        }
+        RepoError::Remote { dir } => {
+            let path = text::line(dir.as_os_str().as_encoded_bytes());
+            let [all, main] =
+                ["", "#main"].map(|end| text::word(format!("file://{path}{end}").as_bytes()));
+            return Some(format!(
+                "`snap clone {all}` makes a store of it, and `snap ls {main}` reads it"
+            ));
+        }
         RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",
         RepoError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",
         _ => return None,
@@ -216,9 +234,6 @@ fn of_config(error: &ConfigError) -> Option<String> {
             if !close.is_empty() =>
         {
             return Some(format!("did you mean `{}`?", close.join("`, `")));
-        }
-        ConfigError::Unknown { origin, .. } if matches!(**origin, Origin::Variable(_)) => {
-            "`snap config list` names all settings"
         }
         ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
         ConfigError::Misplaced { rule, .. } if rule.contains("user's") => {
@@ -279,16 +294,18 @@ fn of_damaged_ref(path: &Path) -> Option<String> {
         return head();
     }
     for above in names {
-        match &*above {
-            "heads" => {
-                return Some(format!(
-                    "`snap branch --log {name}` tells where it was, `snap branch --force {name} ID` \
-                     puts it back"
-                ));
+        let word = text::word(name.as_bytes());
+        return Some(match &*above {
+            "heads" => format!(
+                "`snap branch --log {word}` tells where it was, `snap branch --force {word} ID` \
+                 puts it back"
+            ),
+            "tags" => format!("`snap tag --force {word} ID` puts it back"),
+            folder => {
+                name = format!("{folder}/{name}");
+                continue;
             }
-            "tags" => return Some(format!("`snap tag --force {name} ID` puts it back")),
-            folder => name = format!("{folder}/{name}"),
-        }
+        });
     }
     None
 }
@@ -350,8 +367,14 @@ fn of_restore(error: &RestoreError) -> Option<String> {
             "pass --overwrite to replace it, or name another folder"
         }
         RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
+        RestoreError::InStore { .. } => "name a folder outside the store",
         RestoreError::Blocked { .. } => {
-            "move what is in there away, or pass --overwrite --delete to remove it"
+            "move what is in there away; --overwrite --delete removes what commits could have \
+             held, and --delete-excluded the rest"
+        }
+        RestoreError::Unsaved(_) => {
+            "`snap commit` saves them first; --dry-run lists what would go; pass --yes to remove \
+             them for ever"
         }
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
             "what is here was restored; run it again when the rest can be fetched"
@@ -379,6 +402,26 @@ fn of_export(error: &ExportError) -> Option<String> {
 fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
+        CommitError::Excluded { .. } => {
+            "`snap commit` without paths leaves it out, too; change .snapignore or the excludes"
+        }
+        CommitError::Behind(_) => {
+            "`snap restore HEAD --overwrite --delete` brings the files up to date; `snap commit -b \
+             NAME` saves them as they are on a branch of their own; `snap commit PATH` commits \
+             paths that those commits did not change; `snap commit --onto-tip` takes those commits \
+             back"
+        }
+        CommitError::OtherSources { .. } => {
+            "-b NAME commits to a branch of its own; --replace lets this branch go on with the new \
+             source"
+        }
+        CommitError::Parent { .. } => {
+            "`snap commit -b NAME` stores the files as they are on a new branch; `snap verify \
+             --data` tells what else is lost"
+        }
+        CommitError::TooManyRules { .. } => {
+            "use the same --exclude options each time; a commit of the whole project starts anew"
+        }
         CommitError::Contended { .. } => "run the command again",
         CommitError::Interrupted => "nothing was committed; run it again",
         _ => return None,
@@ -414,7 +457,7 @@ fn of_undo(error: &UndoError) -> Option<String> {
         UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {
             Pointer::Head => "`snap branch --log` lists what it said".to_owned(),
             Pointer::Ref(name) => {
-                let (noun, short) = (name.kind().noun(), name.short());
+                let (noun, short) = (name.kind().noun(), text::word(name.short().as_bytes()));
                 format!("`snap {noun} --force {short} ID` puts it where you want it")
             }
         }),
@@ -423,6 +466,9 @@ fn of_undo(error: &UndoError) -> Option<String> {
 }
 
 fn of_io(error: &io::Error) -> Option<String> {
+    if let Some(hint) = trust::of_io(error) {
+        return Some(hint);
+    }
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk is full; make room and run the command again, nothing committed is lost"

@@ -9,7 +9,7 @@ use snap_remote::{
     store::RemoteError,
 };
 
-use crate::report::CliError;
+use crate::{report::CliError, ui::text};
 
 /// Words in the names of settings that would be secrets.
 const SECRETS: [&str; 5] = ["secret", "password", "token", "access", "account-key"];
@@ -30,7 +30,11 @@ pub(super) fn which(error: &CliError) -> Option<String> {
             let close = close_names(name, known.iter().map(String::as_str));
             Some(match (close.as_slice(), known.as_slice()) {
                 ([], []) => format!("`snap remote add {name} URL` makes one"),
-                ([], _) => format!("there is `{}`", known.join("`, `")),
+                ([], _) => {
+                    let known: Vec<_> =
+                        known.iter().map(|name| text::line(name.as_bytes())).collect();
+                    format!("there is `{}`", known.join("`, `"))
+                }
                 (close, _) => format!("did you mean `{}`?", close.join("`, `")),
             })
         }
@@ -137,6 +141,11 @@ fn is_server(error: &ServiceError) -> bool {
 
 fn of_open(error: &OpenError) -> Option<String> {
     match error {
+        OpenError::LocalStore { .. } => Some(
+            "a remote needs a folder of its own: push from that store to one, or offer it with \
+             `snap serve`"
+                .to_owned(),
+        ),
         OpenError::Half { .. } => Some(
             "SNAP_REMOTE_USER says it, or `name = …` in the file or what the command prints"
                 .to_owned(),

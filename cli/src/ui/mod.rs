@@ -145,6 +145,19 @@ impl Ui {
         self.out_is_terminal
     }
 
+    /// Returns whether there is a person who can answer a question.
+    pub(crate) fn asks(&self) -> bool {
+        io::stdin().is_terminal() && self.err_is_terminal && !self.is_json()
+    }
+
+    /// Asks a question on stderr. Anything but yes is no.
+    pub(crate) fn ask(&self, question: &str) -> bool {
+        self.screen.say(question);
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+    }
+
     /// Columns of the terminal; of anything else as many as people expect.
     pub(crate) fn columns(&self) -> usize {
         let columns = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
@@ -253,9 +266,10 @@ impl Ui {
             return self.error_json(&message, &causes, hint, exit);
         }
         let label = self.err_paint.error("error:");
-        let mut all = format!("{label} {}", text::lines(&message));
+        // One line each: a line end in a name must not begin a line of its own.
+        let mut all = format!("{label} {}", text::line(message.as_bytes()));
         for cause in causes {
-            all.push_str(&format!("\n  caused by: {}", text::lines(&cause)));
+            all.push_str(&format!("\n  caused by: {}", text::line(cause.as_bytes())));
         }
         if let Some(hint) = hint {
             let label = self.err_paint.hint("hint:");

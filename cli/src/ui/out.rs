@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{
     pager::{Paged, Pager},
     screen::Screen,
+    text,
 };
 
 /// Written at once; the less, the sooner a pager has something to show.
@@ -38,7 +39,8 @@ impl Out {
 
     /// Prints one object on a line of its own.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, value).map_err(io::Error::from)?;
+        let text = serde_json::to_string(value).map_err(io::Error::from)?;
+        self.0.write_all(text::json(&text).as_bytes())?;
         self.0.write_all(b"\n")
     }
 

@@ -29,9 +29,9 @@ impl Paint {
         self.with(AnsiColor::Yellow.on_default(), text)
     }
 
-    /// Name of a branch or tag.
+    /// Name of a branch or tag, without what would steer the terminal.
     pub(crate) fn name(self, text: &str) -> String {
-        self.with(AnsiColor::Green.on_default().bold(), text)
+        self.with(AnsiColor::Green.on_default().bold(), &super::text::line(text.as_bytes()))
     }
 
     /// Name of a folder.

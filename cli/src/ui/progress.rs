@@ -140,14 +140,42 @@ impl Observer for Progress<'_> {
             Note::Changing { path } => {
                 self.tell(format_args!("`{}` changed while it was read", shown(path)));
             }
+            Note::AttributesUnread { path, error } => self.tell(format_args!(
+                "cannot read extended attributes of `{}`: {}",
+                shown(path),
+                chain(error)
+            )),
             Note::Reindexed { packs, damaged } => {
                 let packs = super::size::count(packs as u64, "pack");
                 let why = if damaged { "was damaged" } else { "was missing" };
                 self.tell(format_args!("the index {why}; rebuilt it from {packs}"));
             }
             Note::PackUnreadable { error } => self.tell(format_args!("{}", chain(error))),
-            Note::ClockBehind { behind_secs } => self.tell(format_args!(
-                "the clock is {behind_secs} s behind the last commit, whose time is used instead"
+            Note::ConditionsIgnored { location } => self.tell(format_args!(
+                "{location} does not keep to the conditions of writes: each push claims a branch \
+                 before it moves it, which takes more requests"
+            )),
+            Note::PackCut { error } => self.tell(format_args!(
+                "{}: reading all files again to store what they still have; \
+                 `snap verify` lists what earlier snapshots have lost",
+                chain(error)
+            )),
+            Note::PacksLost { packs, first } => self.tell(format_args!(
+                "the store has lost {}, such as {first}: reading all files again to store what \
+                 they still have; `snap verify` lists what earlier snapshots have lost",
+                super::size::count(packs as u64, "pack"),
+            )),
+            Note::ParentInFuture { ahead_secs } => self.tell(format_args!(
+                "the commit before is dated {ahead_secs} s in the future: the clock is wrong now, \
+                 or it was wrong then; this commit has the time of the clock"
+            )),
+            Note::BaseLost { tip } => self.tell(format_args!(
+                "the store does not know which commit the files here come from; \
+                 they count as those of {tip:.12}"
+            )),
+            Note::SourcesLeft { branch, sources } => self.tell(format_args!(
+                "branch `{branch}` was made of {}, which this commit does not contain",
+                super::text::line(sources.as_bytes())
             )),
             Note::NotMade { noun, path, error } => {
                 self.tell(format_args!(
@@ -158,6 +186,10 @@ impl Observer for Progress<'_> {
             }
             Note::NotApplied { what, path, error } => {
                 self.tell(format_args!("cannot set {what} of `{}`: {}", shown(path), chain(error)));
+            }
+            Note::Kept { path, why } => self.tell(format_args!("kept `{}`: {why}", shown(path))),
+            Note::NotRemoved { path, error } => {
+                self.tell(format_args!("could not remove `{}`: {}", shown(path), chain(error)));
             }
             Note::RenamesGivenUp { limit } => self.tell(format_args!(
                 "renames are not looked for: more than {} files came or went",
@@ -255,7 +287,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    shown
+    text::line(shown.as_bytes())
 }
 
 /// A path as it is told; the folder that others are relative to is a dot.

@@ -1,6 +1,6 @@
 //! Text from a store or a file system, made safe for a terminal.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 /// One line: control characters and line ends are written as escapes, bytes
 /// that are not UTF-8 as `\xNN`.
@@ -14,6 +14,17 @@ pub(crate) fn line(bytes: &[u8]) -> String {
         }
     }
     shown
+}
+
+/// A word of a command that a user may paste into a shell: quoted, unless it
+/// needs no quotes.
+pub(crate) fn word(bytes: &[u8]) -> String {
+    let shown = line(bytes);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,#".contains(c);
+    match shown.chars().all(is_plain) && !shown.starts_with('#') && !shown.is_empty() {
+        true => shown,
+        false => format!("'{}'", shown.replace('\'', "'\\''")),
+    }
 }
 
 /// Several lines: line ends and tabs stay.
@@ -31,10 +42,36 @@ pub(crate) fn row(bytes: &[u8]) -> String {
     parts.join("\t")
 }
 
+/// JSON with escapes for all that steers a terminal. JSON itself escapes only
+/// the control characters of ASCII.
+pub(crate) fn json(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(steers) {
+        return Cow::Borrowed(json);
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match steers(c) {
+            // Writing to a string does not fail.
+            true => drop(write!(shown, "\\u{:04x}", u32::from(c))),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
 fn push(shown: &mut String, c: char) {
-    // Direction marks can make a name read as another one.
-    let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if c.is_control() || turns { shown.extend(c.escape_default()) } else { shown.push(c) }
+    if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+}
+
+/// Returns whether a character changes what a terminal shows of others.
+fn steers(c: char) -> bool {
+    // Direction marks can make a name read as another one; two separators are
+    // line ends to some terminals.
+    let misleads = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || misleads
 }
 
 #[cfg(test)]
@@ -42,10 +79,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn json_on_a_terminal_is_text_alone() {
+        for text in ["plain", "ünï", "a\u{9b}2J", "\u{202e}x\u{7f}", "\u{1b}[2J\n"] {
+            let plain = serde_json::to_string(text).unwrap();
+            let escaped = json(&plain);
+            assert!(!escaped.chars().any(steers), "{escaped}");
+            assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn words_of_commands_are_quoted_where_a_shell_would_read_more_into_them() {
+        assert_eq!(word(b"feature/x-1"), "feature/x-1");
+        assert_eq!(word(b"a b"), "'a b'");
+        assert_eq!(word(b"x;id>y"), "'x;id>y'");
+        assert_eq!(word(b"it's $(id)"), "'it'\\''s $(id)'");
+    }
+
+    #[test]
     fn what_could_steer_a_terminal_is_escaped() {
         assert_eq!(line(b"a\x1b[31m\nb\xff"), "a\\u{1b}[31m\\nb\\xff");
         assert_eq!(lines("a\x1b\n\tb"), "a\\u{1b}\n\tb");
         assert_eq!(line("naïve 日本".as_bytes()), "naïve 日本");
-        assert_eq!(line("a\u{202e}b".as_bytes()), "a\\u{202e}b");
+        assert_eq!(line("a\u{202e}b\u{2028}".as_bytes()), "a\\u{202e}b\\u{2028}");
     }
 }

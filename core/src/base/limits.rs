@@ -39,11 +39,33 @@ pub const TREE_NODE_LEVELS: u8 = 4;
 /// One encoded commit, message and labels included.
 pub const COMMIT_BYTES: usize = 1 << 20;
 
+/// Extended attributes of the root folder, which lie in the commit itself and
+/// must leave room for its message and its labels.
+pub const ROOT_XATTR_BYTES: usize = COMMIT_BYTES / 4;
+
 /// Parents of a commit.
 pub const PARENTS: usize = 256;
 
 /// Labels of a commit.
 pub const LABELS: usize = 1024;
+
+/// Different rule sets that a commit records: one for each way in which its
+/// paths were updated since a commit of everything.
+pub const RULE_SETS: usize = 64;
+
+/// Patterns of one rule set; together with everything else they must fit in
+/// [`COMMIT_BYTES`].
+pub const PATTERNS: usize = 16_384;
+
+/// Source paths that a commit records.
+pub const SOURCES: usize = 4096;
+
+/// Unread paths that a commit records: enough for what a user looks through.
+pub const UNREAD_PATHS: usize = 1024;
+
+/// Bytes of those paths: an eighth of [`COMMIT_BYTES`], so that they never
+/// keep a commit from being stored.
+pub const UNREAD_BYTES: usize = COMMIT_BYTES / 8;
 
 /// Bytes of a frame before compression. Bounds what one reader allocates on
 /// the word of a pack.
@@ -70,6 +92,14 @@ pub const PACK_FRAMES: usize = 1 << 20;
 
 /// Objects of one pack: the footer of a full one is 37 MiB.
 pub const PACK_OBJECTS: usize = 1 << 20;
+
+/// Damaged objects of one pack that the shadow table names one by one: 128 KiB
+/// of ids. Beyond that the whole pack is shadowed.
+pub const SHADOW_OBJECTS: usize = 1 << 12;
+
+/// The shadow table of a store: more than 500 packs that each name
+/// [`SHADOW_OBJECTS`] objects.
+pub const SHADOW_BYTES: u64 = 64 << 20;
 
 /// Header extension of a pack (a bundle's commit and prerequisites).
 pub const PACK_EXTENSION_BYTES: usize = 16 << 20;
@@ -135,6 +165,15 @@ pub const REF_BYTES: usize = 1024;
 
 /// Length of a branch or tag name.
 pub const REF_NAME_BYTES: usize = 200;
+
+/// Bytes at the end of a ref log that are read: some 200,000 changes.
+pub const REF_LOG_BYTES: u64 = 64 << 20;
+
+/// The list of packs that the stat cache relies on: more than 500,000.
+pub const RELIED_BYTES: u64 = 64 << 20;
+
+/// The paths of a partial clone's scope: more than a command line can name.
+pub const SCOPE_BYTES: u64 = 4 << 20;
 
 /// Store configuration file.
 pub const CONFIG_BYTES: u64 = 1 << 20;

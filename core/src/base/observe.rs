@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use crate::base::id::{CommitId, PackId};
+
 /// A part of an operation, for progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,6 +53,14 @@ pub enum Note<'a> {
         /// The file.
         path: &'a Path,
     },
+    /// The extended attributes (and ACLs) of an entry could not be read; it is
+    /// kept without them.
+    AttributesUnread {
+        /// The entry.
+        path: &'a Path,
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
     /// The index was missing or damaged for so many packs and was rebuilt.
     Reindexed {
         /// How many packs were read.
@@ -63,10 +73,44 @@ pub enum Note<'a> {
         /// Why.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// The clock is behind the last commit; its time is used instead.
-    ClockBehind {
+    /// The service of a remote does not keep to the conditions of writes, so refs
+    /// there are claimed before they move.
+    ConditionsIgnored {
+        /// Where.
+        location: &'a str,
+    },
+    /// A pack is not whole, so that nothing in it counts as stored.
+    PackCut {
+        /// What is wrong.
+        error: &'a (dyn std::error::Error + 'static),
+    },
+    /// Packs that earlier commits relied on are gone, so that all files are read
+    /// again.
+    PacksLost {
+        /// How many.
+        packs: usize,
+        /// One of them.
+        first: PackId,
+    },
+    /// The commit before is dated later than the present: the clock is wrong
+    /// now, or it was wrong then.
+    ParentInFuture {
         /// By how many seconds.
-        behind_secs: i64,
+        ahead_secs: i64,
+    },
+    /// The store does not know what the project's files come from, so the tip
+    /// of the branch counts.
+    BaseLost {
+        /// The tip.
+        tip: &'a CommitId,
+    },
+    /// The last commit of a branch was made of files that this one is not
+    /// made of.
+    SourcesLeft {
+        /// The branch.
+        branch: &'a str,
+        /// Where those files are.
+        sources: &'a str,
     },
     /// A pipe, socket or device could not be made on restore.
     NotMade {
@@ -82,6 +126,20 @@ pub enum Note<'a> {
         /// Such as "owner" or "extended attribute".
         what: &'static str,
         /// The first entry it happened to.
+        path: &'a Path,
+        /// Why.
+        error: &'a (dyn std::error::Error + 'static),
+    },
+    /// A restore leaves something that the snapshot lacks where it is.
+    Kept {
+        /// Its path in the target.
+        path: &'a Path,
+        /// Why, such as "it is a store".
+        why: &'a str,
+    },
+    /// A restore could not remove something that the snapshot lacks.
+    NotRemoved {
+        /// Its path in the target.
         path: &'a Path,
         /// Why.
         error: &'a (dyn std::error::Error + 'static),

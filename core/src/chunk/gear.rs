@@ -5,6 +5,9 @@
 //! search runs four lanes at once, a stretch apart, each warmed up on the 64
 //! bytes before its own stretch, and takes the first hit of the first lane
 //! that has one. The cut points are those of the plain loop.
+//!
+//! A run of zeros is not searched at all: once the window holds nothing but
+//! zeros, one more zero leaves the hash as it is.
 
 use std::sync::LazyLock;
 
@@ -52,7 +55,17 @@ pub(super) fn find(
     let mut at = from;
     // Lanes need a full window behind them that lies inside the hashed part.
     let wide_from = start + WINDOW;
+    // The hash of a window of zeros: the sum of `gear[0] << i` for i below 64.
+    let hash_of_zeros = gear[0].wrapping_neg();
     while at < data.len() {
+        if at >= wide_from && data[at] == 0 && is_zeros(&data[at - WINDOW..at]) {
+            if hash_of_zeros & mask == 0 {
+                return Some(at);
+            }
+            at += zeros_at_start(&data[at..]);
+            *hash = hash_of_zeros;
+            continue;
+        }
         if at >= wide_from && data.len() - at >= LANES * STRETCH {
             match find_wide(gear, data, at, mask) {
                 Ok(found) => return Some(found),
@@ -71,6 +84,20 @@ pub(super) fn find(
         at = narrow_end;
     }
     None
+}
+
+/// Returns whether all bytes are zero.
+pub(super) fn is_zeros(bytes: &[u8]) -> bool {
+    zeros_at_start(bytes) == bytes.len()
+}
+
+/// How many zeros the bytes begin with.
+fn zeros_at_start(bytes: &[u8]) -> usize {
+    /// Compared by `memcmp`, which is fast however this is compiled.
+    static ZEROS: [u8; 4096] = [0; 4096];
+    let (blocks, _) = bytes.as_chunks::<4096>();
+    let whole = ZEROS.len() * blocks.iter().take_while(|block| **block == ZEROS).count();
+    whole + bytes[whole..].iter().take_while(|byte| **byte == 0).count()
 }
 
 /// Looks at `LANES × STRETCH` bytes from `at` on. `Err` is the hash at their end.

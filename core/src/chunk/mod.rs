@@ -138,6 +138,11 @@ impl Cutter {
     }
 }
 
+/// Returns whether all bytes of a chunk are zero.
+pub fn is_zeros(chunk: &[u8]) -> bool {
+    gear::is_zeros(chunk)
+}
+
 /// So many bits from bit 62 downwards.
 const fn mask(bits: u32) -> u64 {
     ((1 << bits) - 1) << (63 - bits)
@@ -195,6 +200,74 @@ mod tests {
             let ours = cuts(&data, params);
             assert_eq!(ours, fastcdc_cuts(&data, params));
             assert_eq!(ours.iter().sum::<usize>(), data.len());
+        }
+    }
+
+    /// Cuts by the plain loop that the format describes, one byte a step.
+    fn plain_cuts(data: &[u8], params: Params) -> Vec<usize> {
+        let gear = gear::table();
+        let (small, large) = (mask(params.average_bits + 2), mask(params.average_bits - 2));
+        let (mut rest, mut lengths) = (data, Vec::new());
+        while !rest.is_empty() {
+            let mut hash = 0_u64;
+            let end = rest.len().min(params.max);
+            let found = (params.min..end).find(|&at| {
+                let mask = if at < params.average() { small } else { large };
+                hash = (hash << 1).wrapping_add(gear[usize::from(rest[at])]);
+                hash & mask == 0
+            });
+            let len = found.unwrap_or(end);
+            lengths.push(len);
+            rest = &rest[len..];
+        }
+        lengths
+    }
+
+    #[test]
+    fn runs_of_zeros_are_cut_as_by_the_plain_loop() {
+        let params = Params::new(2048, 8192, 32768).unwrap();
+        let noise = noise(200_000);
+        let mut seed = blake3::Hasher::new_derive_key("snap test runs").finalize_xof();
+        let mut number = |below: usize| {
+            let mut bytes = [0; 8];
+            seed.fill(&mut bytes);
+            (u64::from_le_bytes(bytes) % below as u64) as usize
+        };
+        for round in 0..300 {
+            let mut data = Vec::new();
+            for _ in 0..1 + number(12) {
+                let (zeros, from) = (number(40_000), number(150_000));
+                // Runs about as long as the window and as a stretch, too.
+                let zeros = if number(3) == 0 { zeros % 200 } else { zeros };
+                data.resize(data.len() + zeros, 0);
+                let len = number(20_000) % [3, 70, 20_000][number(3)];
+                data.extend_from_slice(&noise[from..from + len]);
+            }
+            assert_eq!(cuts(&data, params), plain_cuts(&data, params), "round {round}");
+        }
+    }
+
+    /// A search that skips zeros finds what a plain one finds, also where the mask lets the hash of zeros through.
+    #[test]
+    fn every_mask_finds_in_zeros_what_the_plain_loop_finds() {
+        let table = gear::table();
+        for bits in 1..24 {
+            for len in [0, 1, 63, 64, 65, 127, 8191, 8192, 20_000] {
+                let mut data = noise(300);
+                data.resize(300 + len, 0);
+                data.extend_from_slice(&noise(9000)[..100 + len % 7]);
+                let mask = mask(bits);
+                let mut hash = 0_u64;
+                let plain = (200..data.len()).find(|&at| {
+                    hash = (hash << 1).wrapping_add(table[usize::from(data[at])]);
+                    hash & mask == 0
+                });
+                let mut end = 0;
+                assert_eq!(gear::find(&data, 200, 200, &mut end, mask), plain, "{bits} {len}");
+                if plain.is_none() {
+                    assert_eq!(end, hash, "{bits} {len}");
+                }
+            }
         }
     }
 

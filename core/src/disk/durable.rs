@@ -6,11 +6,11 @@
 //! [`Disk::sync_folder`] before anything refers to the file.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, Write},
     os::{
         fd::AsFd,
-        unix::fs::{FileExt, MetadataExt},
+        unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     sync::{
@@ -23,7 +23,12 @@ use rustix::fs::{RenameFlags, renameat_with};
 
 use crate::{
     base::io::PathError,
-    disk::gate::{Gate, Open, Step, Verdict},
+    disk::{
+        access::{Access, Owner},
+        gate::{Gate, Open, Step, Verdict},
+        inside,
+        regular::OPEN_FLAGS,
+    },
 };
 
 /// Changes files of a store, step by step.
@@ -31,6 +36,11 @@ use crate::{
 pub struct Disk {
     gate: Arc<dyn Gate>,
     durability: Durability,
+    access: Access,
+    /// The store whose files it changes, if it is for one.
+    store: Option<Arc<Path>>,
+    /// Who owns what it makes; `None` for the user who runs it.
+    owner: Option<Owner>,
 }
 
 /// Whether what is written has to survive.
@@ -44,7 +54,8 @@ enum Durability {
 
 impl Default for Disk {
     fn default() -> Self {
-        Self { gate: Arc::new(Open), durability: Durability::Full }
+        let (gate, durability) = (Arc::new(Open), Durability::Full);
+        Self { gate, durability, access: Access::Umask, store: None, owner: None }
     }
 }
 
@@ -60,12 +71,38 @@ pub enum Renamed {
 impl Disk {
     /// A disk whose every step is decided by `gate`.
     pub fn with_gate(gate: Arc<dyn Gate>) -> Self {
-        Self { gate, durability: Durability::Full }
+        Self { gate, ..Self::default() }
     }
 
-    /// A disk for what need not survive the process: it never syncs.
+    /// A disk for what need not survive the process: it never syncs. Its files
+    /// are as open as the folder that they are made in.
     pub fn scratch() -> Self {
-        Self { gate: Arc::new(Open), durability: Durability::None }
+        Self { durability: Durability::None, access: Access::Inherit, ..Self::default() }
+    }
+
+    /// The same disk, with other permission bits for what it makes.
+    #[must_use]
+    pub fn with_access(&self, access: Access) -> Self {
+        Self { access, ..self.clone() }
+    }
+
+    /// The same disk, for files in the store in `dir`. It follows no link in the
+    /// store. When root runs it, what it makes belongs to the owner of the store.
+    #[must_use]
+    pub fn in_store(&self, dir: &Path) -> Self {
+        let (store, owner) = (Some(dir.into()), Owner::of_store(dir));
+        Self { store, owner, ..self.with_access(Access::of_store(dir)) }
+    }
+
+    /// Fails where a link in the store leads to the folder that `path` is in.
+    fn stay_inside(&self, path: &Path) -> Result<(), PathError> {
+        self.store.as_ref().map_or(Ok(()), |root| inside::check_above(root, path))
+    }
+
+    /// Gives a file or folder that was just made to the owner of the store.
+    fn give(&self, made: impl AsFd, path: &Path) -> Result<(), PathError> {
+        let give = |owner: Owner| owner.give(made.as_fd());
+        self.owner.map_or(Ok(()), give).map_err(PathError::when("set the owner of", path))
     }
 
     fn pass(&self, action: &'static str, step: Step, path: &Path) -> Result<(), PathError> {
@@ -83,8 +120,10 @@ impl Disk {
     /// [`PathError`] when it exists or cannot be created.
     pub fn create(&self, path: &Path) -> Result<NewFile, PathError> {
         self.pass("create", Step::Create, path)?;
-        let file = File::options().read(true).write(true).create_new(true).open(path);
+        self.stay_inside(path)?;
+        let file = self.access.create_file(path, File::options().read(true).write(true));
         let file = file.map_err(PathError::when("create", path))?;
+        self.give(&file, path)?;
         Ok(NewFile {
             file,
             path: path.to_owned(),
@@ -99,9 +138,61 @@ impl Disk {
     /// [`PathError`] when it cannot be opened.
     pub fn append(&self, path: &Path) -> Result<NewFile, PathError> {
         self.pass("open", Step::Create, path)?;
-        let file = File::options().append(true).create(true).open(path);
-        let file = file.map_err(PathError::when("open", path))?;
+        self.stay_inside(path)?;
+        let open = || self.open_for_change(File::options().append(true), path);
+        let file = match open() {
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
+                match self.access.create_file(path, File::options().append(true)) {
+                    // Another process created it meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open()?,
+                    created => {
+                        let created = created.map_err(PathError::when("open", path))?;
+                        self.give(&created, path)?;
+                        created
+                    }
+                }
+            }
+            opened => opened?,
+        };
         Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(true) })
+    }
+
+    /// Opens a file that is there. In a store a link is refused, and a pipe, which
+    /// would be waited for.
+    fn open_for_change(&self, options: &mut OpenOptions, path: &Path) -> Result<File, PathError> {
+        let failed = PathError::when("open", path);
+        if self.store.is_none() {
+            return options.open(path).map_err(failed);
+        }
+        let file = options.custom_flags(OPEN_FLAGS).open(path);
+        let file = file.map_err(|error| match path.is_symlink() {
+            true => PathError::when("use", path)(inside::link()),
+            false => PathError::when("open", path)(error),
+        })?;
+        match file.metadata().is_ok_and(|meta| meta.is_file()) {
+            true => Ok(file),
+            false => {
+                Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")))
+            }
+        }
+    }
+
+    /// Opens a file that processes lock, creating it when it does not exist. Its
+    /// content does not count.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be opened.
+    pub fn lock_file(&self, path: &Path) -> Result<File, PathError> {
+        self.append(path)?.file().try_clone().map_err(PathError::when("open", path))
+    }
+
+    /// Gives a folder the permission bits of a new one, if it belongs to this
+    /// user.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be opened or changed.
+    pub fn apply_access(&self, path: &Path) -> Result<(), PathError> {
+        self.access.apply(path).map_err(PathError::when("set the mode of", path))
     }
 
     /// Creates a folder and those above it; one that exists is fine. Folders
@@ -111,14 +202,15 @@ impl Disk {
     /// [`PathError`] when one cannot be created.
     pub fn create_folders(&self, path: &Path) -> Result<(), PathError> {
         if path.is_dir() {
-            return Ok(());
+            return self.stay_inside(path);
         }
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
         if let Some(parent) = parent {
             self.create_folders(parent)?;
         }
         self.pass("create folder", Step::Create, path)?;
-        match fs_err::create_dir(path) {
+        self.stay_inside(path)?;
+        match self.access.create_folder(path, self.owner) {
             Ok(()) => self.sync_folder(parent.unwrap_or(Path::new("."))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(PathError::when("create folder", path)(error)),
@@ -131,6 +223,7 @@ impl Disk {
     /// [`PathError`] when the system refuses for another reason.
     pub fn rename_new(&self, from: &Path, to: &Path) -> Result<Renamed, PathError> {
         self.pass("rename", Step::Rename, to)?;
+        self.stay_inside(to)?;
         let cwd = rustix::fs::CWD;
         let done = match renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
             // A file system without the flag: a hard link does not replace either.
@@ -152,6 +245,7 @@ impl Disk {
     /// [`PathError`] when the system refuses.
     pub fn replace(&self, from: &Path, to: &Path) -> Result<(), PathError> {
         self.pass("rename", Step::Rename, to)?;
+        self.stay_inside(to)?;
         rustix::fs::rename(from, to).map_err(PathError::when("rename to", to))
     }
 
@@ -186,7 +280,8 @@ impl Disk {
     /// [`PathError`]; that part of the file is then anything.
     pub fn fill(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
         let error = |source| PathError { action: "write", path: path.to_owned(), source };
-        let file = File::options().write(true).open(path).map_err(error)?;
+        self.stay_inside(path)?;
+        let file = self.open_for_change(File::options().write(true), path)?;
         // Where nothing can be locked, nobody keeps to it either.
         let _ = file.lock_shared();
         let ours = file.metadata().map_err(error)?;
@@ -205,12 +300,26 @@ impl Disk {
         }
     }
 
+    /// Makes durable all that was written to the file system of a folder, by any
+    /// process.
+    ///
+    /// # Errors
+    /// [`PathError`] when the folder cannot be opened, or something could not be
+    /// written.
+    pub fn sync_file_system(&self, folder: &Path) -> Result<(), PathError> {
+        self.pass("sync", Step::Sync, folder)?;
+        let open = fs_err::File::open(folder).map_err(PathError::when("open", folder))?;
+        let synced = rustix::fs::syncfs(open.file()).map_err(io::Error::from);
+        synced.map_err(PathError::when("sync", folder))
+    }
+
     /// Removes a file; one that is gone already is fine.
     ///
     /// # Errors
     /// [`PathError`] when the system refuses.
     pub fn remove(&self, path: &Path) -> Result<(), PathError> {
         self.pass("remove", Step::Remove, path)?;
+        self.stay_inside(path)?;
         match fs_err::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(PathError::when("remove", path)(error))

@@ -39,18 +39,20 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Starts a file that will be at `path`.
+    /// Starts a file that will be at `path`, with the mode of the file that it
+    /// replaces.
     ///
     /// # Errors
     /// [`PathError`] when `path` exists and may not be replaced, is a folder,
     /// or nothing can be made beside it.
     pub fn create(disk: &Disk, path: &Path, taken: Taken) -> Result<Self, PathError> {
         let refuse = |errno| Err(PathError::when("write", path)(errno));
-        match fs_err::symlink_metadata(path) {
+        let replaced = match fs_err::symlink_metadata(path) {
             Ok(meta) if meta.is_dir() => return refuse(Errno::ISDIR),
             Ok(_) if taken == Taken::Refuse => return refuse(Errno::EXIST),
-            _ => {}
-        }
+            Ok(meta) if meta.is_file() => Some(meta.permissions()),
+            _ => None,
+        };
         if path.file_name().is_none() {
             return refuse(Errno::INVAL);
         }
@@ -60,6 +62,11 @@ impl OutputFile {
             path: path.to_owned(),
             ..error
         })?;
+        if let Some(mode) = replaced {
+            // It may be for its owner alone.
+            let set = file.file().set_permissions(mode);
+            set.map_err(PathError::when("set the mode of", file.path()))?;
+        }
         Ok(Self { file, path: path.to_owned(), taken, bytes: 0, written_back: 0 })
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     base::{io::PathError, time::Time},
-    disk::Disk,
+    disk::{Access, Disk},
 };
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -34,13 +34,14 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a folder in `parent`, which must exist.
+    /// Makes a folder in `parent`, which must exist. No other user may look
+    /// into it.
     ///
     /// # Errors
     /// [`PathError`] when it cannot be made.
     pub fn create(parent: &Path) -> Result<Self, PathError> {
         let path = parent.join(unique_name(PREFIX));
-        Disk::scratch().create_folders(&path)?;
+        Disk::scratch().with_access(Access::PRIVATE).create_folders(&path)?;
         let folder = fs_err::File::open(&path).ok().map(|folder| folder.into_parts().0);
         let _lock = folder.filter(|folder| folder.try_lock().is_ok());
         Ok(Self { path, _lock })

@@ -20,7 +20,7 @@ use memmap2::Mmap;
 
 use crate::{
     base::{io::PathError, kind::ErrorKind},
-    disk::{Disk, NewFile},
+    disk::{Disk, NewFile, regular::open_regular},
     format::{
         table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Header, Shape, checksum},
         wire::FormatError,
@@ -170,7 +170,7 @@ impl Table {
     /// # Errors
     /// [`TableError`] when it cannot be opened or is damaged.
     pub fn open(path: &Path, shape: Shape) -> Result<Self, TableError> {
-        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+        let file = open_regular(path).map_err(PathError::when("open", path))?;
         // SAFETY: the file is never changed after its rename; see the header.
         let map = unsafe { Mmap::map(&file) }.map_err(PathError::when("map", path))?;
         let damaged = |source| TableError::Damaged { path: path.to_owned(), source };

@@ -4,7 +4,7 @@
 //!
 //! | field    | form                   | meaning                                  |
 //! |----------|------------------------|------------------------------------------|
-//! | version  | u8                     | 1                                        |
+//! | version  | u8                     | 1, or 2 with a selection                 |
 //! | tree     | 32                     | root tree                                |
 //! | parents  | varint count, 32 each  | in the order given, none twice           |
 //! | time     | zigzag secs, varint ns | UTC                                      |
@@ -17,7 +17,10 @@
 //! | folders  | varint                 | folders below the root                   |
 //! | others   | varint                 | everything else below the root           |
 //! | bytes    | varint                 | sum of the sizes of the files            |
+//! | selection | see [`selection`](crate::format::selection) | version 2 only: which files it could have contained |
 //!
+//! A commit whose selection is empty has version 1, so that it has one form and
+//! older programs read it; a version 2 commit with an empty one is refused.
 //! A text is a varint length and UTF-8. The root's metadata is that of a tree
 //! entry, see [`tree`](crate::format::tree).
 
@@ -30,13 +33,17 @@ use crate::{
         time::Time,
     },
     format::{
+        selection::Selection,
         tree::{Metadata, Totals},
         wire::{FormatError, Reader, Writer},
     },
 };
 
 /// Newest version known.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
+
+/// Version of a commit whose selection is empty.
+const VERSION_WITHOUT_SELECTION: u8 = 1;
 
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +52,8 @@ pub struct Commit {
     pub tree: TreeId,
     /// What it follows; the first one is the line of history it continues.
     pub parents: Vec<CommitId>,
-    /// When it was made; never before its parents.
+    /// When it was made, by the clock or as the user said. It may be before the
+    /// time of a parent: parents alone tell the order.
     pub time: Time,
     /// Who made it.
     pub author: String,
@@ -59,13 +67,18 @@ pub struct Commit {
     pub root: Option<Metadata>,
     /// What is below the root.
     pub totals: Totals,
+    /// Which files it could have contained.
+    pub selection: Selection,
 }
 
 impl Commit {
     /// Encodes the commit.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.u8(VERSION);
+        w.u8(match self.selection.is_empty() {
+            true => VERSION_WITHOUT_SELECTION,
+            false => VERSION,
+        });
         w.raw(self.tree.as_bytes());
         w.varint(self.parents.len() as u64);
         for parent in &self.parents {
@@ -86,6 +99,9 @@ impl Commit {
             root.encode(&mut w);
         }
         self.totals.encode(&mut w);
+        if !self.selection.is_empty() {
+            self.selection.encode(&mut w);
+        }
         w.finish()
     }
 
@@ -102,7 +118,7 @@ impl Commit {
         }
         let mut r = Reader::new(bytes);
         let version = r.u8("commit version")?;
-        if version != VERSION {
+        if !(VERSION_WITHOUT_SELECTION..=VERSION).contains(&version) {
             let (found, known) = (u32::from(version), u32::from(VERSION));
             return Err(FormatError::Newer { what: "commit", found, known });
         }
@@ -121,8 +137,12 @@ impl Commit {
             _ => return Err(FormatError::Invalid { what: "commit root", at }),
         };
         let totals = Totals::decode(&mut r)?;
+        let selection = match version {
+            VERSION_WITHOUT_SELECTION => Selection::default(),
+            _ => Selection::decode(&mut r)?,
+        };
         r.finish()?;
-        Ok(Self { tree, parents, time, author, host, message, labels, root, totals })
+        Ok(Self { tree, parents, time, author, host, message, labels, root, totals, selection })
     }
 }
 

@@ -5,11 +5,14 @@
 //! beyond [`limits`](crate::base::limits). Golden bytes of each are in
 //! `fixtures/golden/`.
 
+pub mod acl;
 pub mod bundle;
 pub mod chunk_list;
 pub mod commit;
 pub mod outline;
 pub mod pack;
+pub mod selection;
+pub mod shadow;
 pub mod table;
 pub mod tree;
 pub mod wire;

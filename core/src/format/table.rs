@@ -47,9 +47,10 @@ pub const BLOCK_SUM_BYTES: usize = 8;
 pub enum Purpose {
     /// Object id → place: 1.
     Index,
-    /// Inode → content id: 2.
+    /// Inode → content id: 4. Code 2 was that of records that trusted birth
+    /// times.
     StatFiles,
-    /// Inode → tree id: 3.
+    /// Inode → tree id: 5. Code 3 was that of trees made with those records.
     StatFolders,
 }
 
@@ -57,8 +58,8 @@ impl Purpose {
     const fn code(self) -> u16 {
         match self {
             Self::Index => 1,
-            Self::StatFiles => 2,
-            Self::StatFolders => 3,
+            Self::StatFiles => 4,
+            Self::StatFolders => 5,
         }
     }
 }

@@ -46,7 +46,7 @@ pub enum FormatError {
         known: u32,
     },
     /// A length or count is beyond its ceiling.
-    #[error("{what} claims {claimed}, more than {limit}")]
+    #[error("{what} is {claimed}, more than {limit}")]
     Limit {
         /// What is too large.
         what: &'static str,

@@ -15,22 +15,28 @@ use std::{
     ffi::CStr,
     io,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat,
-        chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, futimens,
-        lgetxattr, llistxattr, lremovexattr, lsetxattr, utimensat,
+        AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+        chmodat, chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat,
+        futimens, lgetxattr, llistxattr, lremovexattr, lsetxattr, utimensat,
     },
     io::Errno,
 };
 
 use crate::{
-    base::{name::EntryName, time::Time},
-    format::tree::Xattr,
+    base::{limits, name::EntryName, time::Time},
+    format::{
+        acl,
+        tree::{
+            Metadata, Xattr,
+            check::{check_xattrs, xattr_bytes},
+        },
+    },
     local::contain::Folder,
 };
 
@@ -68,7 +74,7 @@ impl XattrTarget<'_> {
 /// gives none. One system call and no allocation when there are none.
 ///
 /// # Errors
-/// As the system says.
+/// As the system says; also when there are more than a tree can hold.
 pub fn read_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
     let mut small = [MaybeUninit::uninit(); 1024];
     let mut large;
@@ -80,14 +86,21 @@ pub fn read_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
         }
         other => other?,
     };
-    let mut xattrs = Vec::new();
+    let (mut xattrs, mut bytes) = (Vec::new(), 0);
     for name in names.split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
         if let Some(value) = read_xattr(target, name)? {
-            xattrs.push(Xattr { name: name.to_bytes().into(), value });
+            let xattr = Xattr { name: name.to_bytes().into(), value };
+            bytes += xattr_bytes(&xattr);
+            xattrs.push(xattr);
+        }
+        // More than a tree holds is not read into memory, either.
+        if bytes > 2 * limits::XATTR_TOTAL_BYTES {
+            break;
         }
     }
     xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    check_xattrs(&xattrs).map_err(io::Error::other)?;
     Ok(xattrs)
 }
 
@@ -108,10 +121,23 @@ fn read_xattr(target: XattrTarget<'_>, name: &CStr) -> io::Result<Option<Box<[u8
     }
 }
 
-/// Whether an attribute that a snapshot lacks is removed from the file. Others
-/// (`security.*`, `trusted.*`) are the system's own and stay.
-pub fn is_users_own(name: &[u8]) -> bool {
-    name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+/// Labels that security modules of the kernel give each file by themselves.
+const LABELS: [&[u8]; 5] = [
+    b"security.selinux",
+    b"security.SMACK64",
+    b"security.apparmor",
+    b"security.ima",
+    b"security.evm",
+];
+
+/// Returns whether an attribute that a snapshot lacks is removed from the file. Labels
+/// of security modules stay, since a new file has them as well, and so does
+/// `trusted.*`, which a commit sees only when root makes it.
+pub fn is_removable(name: &[u8]) -> bool {
+    let is_label = || LABELS.iter().any(|label| name.starts_with(label));
+    name.starts_with(b"user.")
+        || name.starts_with(b"system.posix_acl_")
+        || (name.starts_with(b"security.") && !is_label())
 }
 
 /// What attributes are applied to.
@@ -120,9 +146,19 @@ pub enum Target<'a> {
     /// A file or folder, open for reading or writing.
     Fd(BorrowedFd<'a>),
     /// An entry that is not a symbolic link, and is not opened.
-    Entry(&'a Folder, &'a EntryName),
+    Entry(&'a Folder, &'a EntryName, Expected),
     /// A symbolic link.
     Symlink(&'a Folder, &'a EntryName),
+}
+
+/// What an entry must be, for owner and mode to be set. Whoever may write to the
+/// folder can give its name to another file meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// Its kind.
+    pub kind: FileType,
+    /// Its number, unless it was just made.
+    pub inode: Option<u64>,
 }
 
 /// What happens to attributes that the file has and the snapshot lacks.
@@ -130,7 +166,7 @@ pub enum Target<'a> {
 pub enum Extra {
     /// There are none, or they stay.
     Keep,
-    /// Those that [`is_users_own`] are removed.
+    /// Those that [`is_removable`] names are removed.
     Remove,
 }
 
@@ -161,10 +197,12 @@ pub fn apply(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refu
         owned = false;
         refused("owner", error);
     }
+    let mut mode = attributes.mode;
     if !attributes.xattrs.is_empty() || attributes.extra == Extra::Remove {
-        apply_xattrs(target, attributes, refused);
+        let lost_list = apply_xattrs(target, attributes, refused);
+        mode = mode.map(|mode| if lost_list { without_acl(mode, attributes) } else { mode });
     }
-    if let Some(mode) = attributes.mode.filter(|_| !matches!(target, Target::Symlink(..))) {
+    if let Some(mode) = mode.filter(|_| !matches!(target, Target::Symlink(..))) {
         let lent = if owned { 0 } else { mode & 0o6000 };
         if lent != 0 {
             refused("setuid or setgid bit", Errno::PERM.into());
@@ -181,11 +219,17 @@ pub fn apply(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refu
 }
 
 fn set_owner(target: Target<'_>, uid: u32, gid: u32) -> io::Result<()> {
-    let change = |uid: Option<Uid>, gid: Option<Gid>| match target {
-        Target::Fd(fd) => fchown(fd, uid, gid),
-        Target::Entry(folder, name) | Target::Symlink(folder, name) => {
-            chownat(folder, name.as_os_str(), uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+    let pinned = match target {
+        Target::Fd(_) => None,
+        Target::Entry(folder, name, expected) => Some(pin(folder, name, expected)?),
+        Target::Symlink(folder, name) => {
+            Some(pin(folder, name, Expected { kind: FileType::Symlink, inode: None })?)
         }
+    };
+    let change = |uid: Option<Uid>, gid: Option<Gid>| match (target, &pinned) {
+        (Target::Fd(fd), _) => fchown(fd, uid, gid),
+        (_, Some(pinned)) => chownat(pinned, c"", uid, gid, AtFlags::EMPTY_PATH),
+        (_, None) => Err(Errno::BADF),
     };
     // All ones means "leave it" to the system and is nobody's number.
     let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
@@ -200,6 +244,18 @@ fn set_owner(target: Target<'_>, uid: u32, gid: u32) -> io::Result<()> {
     }
 }
 
+/// Holds an entry that is what it must be.
+fn pin(folder: &Folder, name: &EntryName, expected: Expected) -> io::Result<OwnedFd> {
+    let pinned = folder.pin(name)?;
+    let stat = fstat(&pinned)?;
+    let is_it = FileType::from_raw_mode(stat.st_mode) == expected.kind
+        && expected.inode.is_none_or(|inode| inode == stat.st_ino);
+    match is_it {
+        true => Ok(pinned),
+        false => Err(io::Error::other("another user gave its name to another file meanwhile")),
+    }
+}
+
 fn set_mtime(target: Target<'_>, mtime: Time) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -207,7 +263,7 @@ fn set_mtime(target: Target<'_>, mtime: Time) -> io::Result<()> {
     };
     match target {
         Target::Fd(fd) => futimens(fd, &times)?,
-        Target::Entry(folder, name) | Target::Symlink(folder, name) => {
+        Target::Entry(folder, name, _) | Target::Symlink(folder, name) => {
             utimensat(folder, name.as_os_str(), &times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
     }
@@ -269,10 +325,10 @@ fn set_mode(target: Target<'_>, mode: u16) -> io::Result<()> {
     let mode = Mode::from_raw_mode(u32::from(mode));
     match target {
         Target::Fd(fd) => fchmod(fd, mode)?,
-        Target::Entry(folder, name) => {
+        Target::Entry(folder, name, expected) => {
             // No call changes a mode without following a link, so the entry is
             // pinned down first and then followed to.
-            let fd = folder.pin(name)?;
+            let fd = pin(folder, name, expected)?;
             let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
             chmodat(CWD, path, mode, AtFlags::empty())?;
         }
@@ -281,11 +337,22 @@ fn set_mode(target: Target<'_>, mode: u16) -> io::Result<()> {
     Ok(())
 }
 
-fn apply_xattrs(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
+/// The mode for a file whose access control list the system refused.
+fn without_acl(mode: u16, attributes: &Attributes<'_>) -> u16 {
+    let xattrs = attributes.xattrs.to_vec();
+    Metadata { mode, xattrs, ..Metadata::default() }.mode_without_acl()
+}
+
+/// Returns whether the system refused the access control list.
+fn apply_xattrs(
+    target: Target<'_>,
+    attributes: &Attributes<'_>,
+    refused: &mut Refused<'_>,
+) -> bool {
     const WHAT: &str = "extended attribute";
     let handle = match target {
         Target::Fd(fd) => Handle::Fd(fd),
-        Target::Entry(folder, name) | Target::Symlink(folder, name) => {
+        Target::Entry(folder, name, _) | Target::Symlink(folder, name) => {
             Handle::Path(entry_path(folder, name))
         }
     };
@@ -294,24 +361,30 @@ fn apply_xattrs(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut R
     if attributes.extra == Extra::Remove {
         match handle.xattrs() {
             Ok(xattrs) => present = xattrs,
-            Err(error) => return refused(WHAT, error),
+            Err(error) => {
+                refused(WHAT, error);
+                return attributes.xattrs.iter().any(|xattr| *xattr.name == *acl::ACCESS);
+            }
         }
         for extra in &present {
             let is_wanted = wanted.iter().any(|xattr| xattr.name == extra.name);
             if !is_wanted
-                && is_users_own(&extra.name)
+                && is_removable(&extra.name)
                 && let Err(error) = handle.remove_xattr(&extra.name)
             {
                 refused(WHAT, error);
             }
         }
     }
+    let mut lost_list = false;
     for xattr in wanted.iter().filter(|xattr| !present.contains(xattr)) {
         if let Err(error) = handle.set_xattr(xattr) {
             let what = if xattr.name.starts_with(b"system.posix_acl_") { "ACL" } else { WHAT };
             refused(what, error);
+            lost_list |= *xattr.name == *acl::ACCESS;
         }
     }
+    lost_list
 }
 
 #[cfg(test)]

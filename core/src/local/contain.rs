@@ -18,8 +18,13 @@
 mod listing;
 
 use std::{
-    fmt, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    fmt,
+    fs::DirBuilder,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -126,8 +131,8 @@ impl Root {
         Ok(Self { fd, path: path.to_owned(), stepwise: AtomicBool::new(false) })
     }
 
-    /// Opens a folder, creating it and those above it when it does not exist.
-    /// Says whether it was created.
+    /// Opens a folder, creating it and those above it when it does not exist. Says
+    /// whether it was created; then it is private.
     ///
     /// # Errors
     /// [`PathError`] when it can neither be opened nor created.
@@ -139,7 +144,7 @@ impl Root {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs_err::create_dir_all(parent).map_err(PathError::when("create folder", parent))?;
         }
-        let created = match fs_err::create_dir(path) {
+        let created = match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(PathError::when("create folder", path)(error)),
@@ -325,6 +330,15 @@ impl Folder {
     /// As the system says; `ELOOP` for a symbolic link.
     pub fn open_file(&self, name: &EntryName) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(openat(&self.fd, name.as_os_str(), flags, Mode::empty())?)
+    }
+
+    /// Opens a regular file for reading and writing in place.
+    ///
+    /// # Errors
+    /// As the system says; `ELOOP` for a symbolic link.
+    pub fn open_for_update(&self, name: &EntryName) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(openat(&self.fd, name.as_os_str(), flags, Mode::empty())?)
     }
 

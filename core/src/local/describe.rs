@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    format::tree::{Device, Kind, Metadata, Xattr},
+    format::tree::{Device, Kind, Metadata, Xattr, check::check_target},
     local::{
         attributes::{XattrTarget, read_xattrs},
         fingerprint::Manner,
@@ -25,11 +25,14 @@ pub fn metadata(
     stat: &FileStat,
     owners: &Owners,
     manner: Manner,
-    (mut xattrs, sparse): (Vec<Xattr>, bool),
+    (xattrs, sparse): (Vec<Xattr>, bool),
 ) -> Metadata {
     if manner.reproducible {
+        let with_list = Metadata { mode: stat.mode, xattrs, ..Metadata::default() };
+        let mode = with_list.mode_without_acl();
+        let mut xattrs = with_list.xattrs;
         xattrs.retain(|xattr| xattr.name.starts_with(b"user."));
-        return Metadata { mode: stat.mode, xattrs, ..Metadata::default() };
+        return Metadata { mode, xattrs, ..Metadata::default() };
     }
     let linked = stat.links > 1 && stat.kind != FileKind::Folder;
     Metadata {
@@ -53,14 +56,23 @@ fn link_group(stat: &FileStat) -> u64 {
 }
 
 /// Extended attributes of an entry, found through the open folder, so that
-/// neither a long path nor a renamed folder above matters.
+/// neither a long path nor a renamed folder above matters. An entry that has
+/// vanished has none.
 ///
 /// # Errors
-/// As the system says.
+/// As the system says, also when `/proc` is not mounted.
 pub fn xattrs(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<Xattr>> {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     path.push(OsStr::from_bytes(name));
-    read_xattrs(XattrTarget::Path(&path))
+    match read_xattrs(XattrTarget::Path(&path)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match FileStat::of_name(folder, OsStr::from_bytes(name)) {
+                Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+                _ => Err(io::Error::other("it is read through /proc, which is not mounted")),
+            }
+        }
+        other => other,
+    }
 }
 
 /// What is recorded of an entry that is neither file nor folder; `None` of
@@ -75,7 +87,9 @@ pub fn special(folder: BorrowedFd<'_>, name: &[u8], stat: &FileStat) -> io::Resu
         FileKind::File | FileKind::Folder => return Ok(None),
         FileKind::Symlink => {
             let target = rustix::fs::readlinkat(folder, OsStr::from_bytes(name), Vec::new())?;
-            Kind::Symlink { target: target.into_bytes().into() }
+            let target = target.into_bytes();
+            check_target(&target).map_err(io::Error::other)?;
+            Kind::Symlink { target: target.into() }
         }
         FileKind::Fifo => Kind::Fifo,
         FileKind::Socket => Kind::Socket,

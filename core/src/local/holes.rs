@@ -1,78 +1,210 @@
-//! Reading a file with holes without reading the holes.
+//! Files with holes: what marks a file as sparse, how holes are read, made and
+//! filled.
+//!
+//! What the system says about holes never decides what a file contains, since
+//! some file systems have reported holes over data that was not yet on the
+//! disk. Every byte comes from a `read`. The answer decides two other things:
+//! whether a file is marked as sparse, so that a restore leaves holes where
+//! zeros are, and where the page cache is passed over.
+//!
+//! A read of a hole through the page cache fills that with zeros, which is slow
+//! and pushes everything else out. A direct read (`O_DIRECT`) does neither, and
+//! the system writes changed pages of the range to the disk before it. This is
+//! used on file systems whose direct reads are known to behave so.
 
 use std::{
     fs::File,
     io::{self, Read},
+    ops::Range,
     os::{
-        fd::{AsFd, BorrowedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd},
         unix::fs::FileExt,
     },
 };
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatfs, openat, seek};
 
-/// Reads a file, making up the zeros of its holes.
+use crate::chunk::is_zeros;
+
+/// Zeros that are worth a hole: a block of most file systems.
+pub const HOLE_BYTES: usize = 4096;
+
+/// Bytes of a file that are searched for zeros at once.
+const SEARCHED_BYTES: usize = 64 * HOLE_BYTES;
+
+/// Direct reads start at multiples of this, in the file and in memory.
+const ALIGN_BYTES: u64 = 4096;
+
+/// Shorter holes are read like data.
+const MIN_HOLE_BYTES: u64 = 1 << 20;
+
+/// Bytes of a direct read at most.
+const DIRECT_BYTES: usize = 4 << 20;
+
+/// `f_type` of ext2 to ext4, XFS and Btrfs.
+const DIRECT_FILE_SYSTEMS: [u32; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
+/// Returns whether a file of `size` bytes has a hole before its end. A file system
+/// that compresses occupies less, too, without any. Moves the file's offset.
+pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
+    seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
+}
+
+/// Reads a file from its start, long holes directly. Moves the file's offset.
 #[derive(Debug)]
-pub struct HoleReader {
+pub struct SparseReader {
     file: File,
     size: u64,
     at: u64,
-    /// Where the data that `at` is in or before starts and ends.
-    data: std::ops::Range<u64>,
+    /// The hole that `at` is in or before, where it is read directly.
+    hole: Range<u64>,
+    direct: Option<Direct>,
 }
 
-impl HoleReader {
+#[derive(Debug)]
+struct Direct {
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl SparseReader {
     /// Reads the first `size` bytes of `file`.
     pub fn new(file: File, size: u64) -> Self {
-        Self { file, size, at: 0, data: 0..0 }
+        let direct = Direct::open(&file);
+        let hole = if direct.is_some() { 0..0 } else { size..size };
+        Self { file, size, at: 0, hole, direct }
     }
 
-    /// Whether a file of `size` bytes has a hole before its end. A file
-    /// system that compresses occupies less, too, without any.
-    pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
-        seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
-    }
-
-    /// Finds the next data from `at` on.
-    fn look_ahead(&mut self) -> io::Result<()> {
+    /// Finds the next long hole from `at` on.
+    fn look_ahead(&mut self) {
         let fd = self.file.as_fd();
-        let start = match seek(fd, SeekFrom::Data(self.at)) {
-            Ok(start) => start.min(self.size),
-            // Nothing but hole to the end.
-            Err(rustix::io::Errno::NXIO) => self.size,
-            // A file system that cannot say: all of it is data.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => self.at,
-            Err(error) => return Err(error.into()),
-        };
-        let end = match seek(fd, SeekFrom::Hole(start)) {
-            Ok(end) => end.clamp(start, self.size),
-            Err(_) => self.size,
-        };
-        self.data = start..end;
-        Ok(())
+        let none = self.size..self.size;
+        self.hole = none.clone();
+        let mut from = self.at;
+        while let Ok(start) = seek(fd, SeekFrom::Hole(from)) {
+            if start >= self.size {
+                return;
+            }
+            let end = match seek(fd, SeekFrom::Data(start)) {
+                Ok(end) => end.min(self.size),
+                Err(rustix::io::Errno::NXIO) => self.size,
+                Err(_) => return,
+            };
+            let aligned = start.next_multiple_of(ALIGN_BYTES)..end / ALIGN_BYTES * ALIGN_BYTES;
+            if aligned.end.saturating_sub(aligned.start) >= MIN_HOLE_BYTES {
+                self.hole = aligned;
+                return;
+            }
+            if end <= from {
+                return;
+            }
+            from = end;
+        }
     }
 }
 
-impl Read for HoleReader {
+impl Read for SparseReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.at >= self.size || buffer.is_empty() {
+        let rest = usize::try_from(self.size - self.at).unwrap_or(usize::MAX);
+        let mut len = rest.min(buffer.len());
+        if len == 0 {
             return Ok(0);
         }
-        if self.at >= self.data.end {
-            self.look_ahead()?;
+        if self.at >= self.hole.end && self.hole.end < self.size {
+            self.look_ahead();
         }
-        let in_hole = self.at < self.data.start;
-        let until = if in_hole { self.data.start } else { self.data.end };
-        let len = usize::try_from(until - self.at).unwrap_or(usize::MAX).min(buffer.len());
-        let read = if in_hole {
-            buffer[..len].fill(0);
-            len
-        } else {
-            self.file.read_at(&mut buffer[..len], self.at)?
+        let in_hole = self.hole.contains(&self.at);
+        let until = match in_hole {
+            false if self.at < self.hole.start => self.hole.start,
+            false => self.size,
+            // The rest of a block after a short read, then whole blocks.
+            true if !self.at.is_multiple_of(ALIGN_BYTES) => self.at.next_multiple_of(ALIGN_BYTES),
+            true => self.hole.end,
+        };
+        len = len.min(usize::try_from(until - self.at).unwrap_or(usize::MAX));
+        let may_be_direct = in_hole && self.at.is_multiple_of(ALIGN_BYTES);
+        let mut read = None;
+        if may_be_direct && len as u64 >= ALIGN_BYTES {
+            read = self.direct.as_mut().and_then(|direct| direct.read(&mut buffer[..len], self.at));
+            if read.is_none() {
+                // The file system refuses direct reads after all.
+                (self.direct, self.hole) = (None, self.size..self.size);
+            }
+        }
+        let read = match read {
+            Some(read) => read,
+            None => self.file.read_at(&mut buffer[..len], self.at)?,
         };
         self.at += read as u64;
         Ok(read)
     }
+}
+
+impl Direct {
+    /// Opens the file a second time; `None` where that cannot be done.
+    fn open(file: &File) -> Option<Self> {
+        let kind = fstatfs(file).ok()?.f_type as u32;
+        if !DIRECT_FILE_SYSTEMS.contains(&kind) {
+            return None;
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let again = openat(CWD, path, flags, Mode::empty()).ok()?;
+        Some(Self { file: again.into(), buffer: Vec::new() })
+    }
+
+    /// Reads whole blocks at a multiple of [`ALIGN_BYTES`]; `None` when that
+    /// fails or nothing is there.
+    fn read(&mut self, target: &mut [u8], at: u64) -> Option<usize> {
+        let align = ALIGN_BYTES as usize;
+        let len = target.len().min(DIRECT_BYTES) / align * align;
+        self.buffer.resize(DIRECT_BYTES + align, 0);
+        let skip = self.buffer.as_ptr().align_offset(align);
+        let aligned = self.buffer.get_mut(skip..skip + len)?;
+        let read = self.file.read_at(aligned, at).ok().filter(|read| *read > 0)?;
+        target[..read].copy_from_slice(&aligned[..read]);
+        Some(read)
+    }
+}
+
+/// Turns the blocks of zeros of a file of `size` bytes into holes. Its content
+/// stays.
+///
+/// # Errors
+/// As the system says; not every file system can do this.
+pub fn punch(file: &File, size: u64) -> io::Result<()> {
+    let give_back = |zeros: Range<u64>| match zeros.is_empty() {
+        true => Ok(()),
+        false => {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(file, flags, zeros.start, zeros.end - zeros.start)
+        }
+    };
+    let mut buffer = vec![0; SEARCHED_BYTES];
+    let (mut at, mut zeros) = (0, 0..0);
+    while at < size {
+        let wanted = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        file.read_exact_at(&mut buffer[..wanted], at)?;
+        for block in buffer[..wanted].chunks(HOLE_BYTES) {
+            if !is_zeros(block) {
+                give_back(std::mem::take(&mut zeros))?;
+            } else {
+                // The system gives back whole blocks only, also at the end.
+                let start = if zeros.is_empty() { at } else { zeros.start };
+                zeros = start..at + HOLE_BYTES as u64;
+            }
+            at += block.len() as u64;
+        }
+    }
+    Ok(give_back(zeros)?)
+}
+
+/// Gives a file of `size` bytes blocks where it has holes. Its content stays.
+///
+/// # Errors
+/// As the system says, such as a full disk.
+pub fn fill(file: &File, size: u64) -> io::Result<()> {
+    Ok(fallocate(file, FallocateFlags::empty(), 0, size)?)
 }
 
 #[cfg(test)]
@@ -80,20 +212,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_holes_reads_like_any_other() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
+    fn a_file_with_holes_is_told_from_one_without() {
+        let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(5 << 20).unwrap();
         file.as_file().write_all_at(b"start", 0).unwrap();
-        file.as_file().write_all_at(b"middle", (2 << 20) + 17).unwrap();
+        assert!(has_holes(file.as_file().as_fd(), 5 << 20));
+        file.as_file().write_all_at(&vec![0; 5 << 20], 0).unwrap();
+        assert!(!has_holes(file.as_file().as_fd(), 5 << 20));
+    }
+
+    #[test]
+    fn a_file_with_holes_reads_like_any_other() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(9 << 20).unwrap();
+        // Not synced: what is written lies in the page cache.
+        file.as_file().write_all_at(b"start", 0).unwrap();
+        file.as_file().write_all_at(b"middle", (3 << 20) + 17).unwrap();
+        file.as_file().write_all_at(b"end", (9 << 20) - 3).unwrap();
         let whole = fs_err::read(file.path()).unwrap();
-        for size in [5 << 20, (5 << 20) - 1, (2 << 20) + 20, 3] {
-            let mut reader = HoleReader::new(file.reopen().unwrap(), size as u64);
-            let mut bytes = Vec::new();
-            reader.read_to_end(&mut bytes).unwrap();
-            assert!(bytes == whole[..size], "first {size} bytes");
+        for size in [9 << 20, (9 << 20) - 1, (3 << 20) + 20, (2 << 20) + 5, 3] {
+            for piece in [1 << 20, 10_000, 100_000_007] {
+                let mut reader = SparseReader::new(file.reopen().unwrap(), size as u64);
+                let mut bytes = Vec::new();
+                let mut buffer = vec![1; piece];
+                loop {
+                    match reader.read(&mut buffer).unwrap() {
+                        0 => break,
+                        read => bytes.extend_from_slice(&buffer[..read]),
+                    }
+                }
+                assert!(bytes == whole[..size], "first {size} bytes, {piece} at a time");
+            }
         }
-        assert!(HoleReader::has_holes(file.as_file().as_fd(), 5 << 20));
-        io::Write::write_all(&mut file, &vec![1; 5 << 20]).unwrap();
-        assert!(!HoleReader::has_holes(file.as_file().as_fd(), 5 << 20));
+    }
+
+    /// Data is read also where the system says that there is a hole.
+    #[test]
+    fn data_in_what_is_taken_for_a_hole_is_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let data: Vec<u8> = (0..4 << 20).map(|at| (at % 251) as u8).collect();
+        file.as_file().write_all_at(&data, 0).unwrap();
+        let size = data.len() as u64;
+        let mut reader = SparseReader::new(file.reopen().unwrap(), size);
+        reader.hole = 0..size;
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).unwrap();
+        assert!(bytes == data);
     }
 }

@@ -1,10 +1,11 @@
 //! What is left out of a snapshot.
 //!
-//! Patterns have full gitignore syntax, matched by the `ignore` crate. They
-//! come from the caller (as if from an ignore file at the root, and stronger
-//! than any file) and from ignore files in the folders themselves, where the
-//! nearest one decides. A folder that is left out is not looked into, so
-//! nothing in it can be taken back in by a `!` pattern, as in git.
+//! Patterns have full gitignore syntax, read as git does and matched by the
+//! `ignore` crate. They come from the caller (as if from an ignore file at the
+//! root, and stronger than any file) and from ignore files in the folders
+//! themselves, where the nearest one decides. A folder that is left out is not
+//! looked into, so nothing in it can be taken back in by a `!` pattern, as in
+//! git.
 
 use std::{
     ffi::OsStr,
@@ -22,8 +23,14 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::limits,
-    local::scan::{FileKind, FileStat, Listing},
+    local::{
+        pattern::as_git_reads,
+        scan::{FileKind, FileStat, Listing},
+        store_folder::{STORE_FOLDER, holds_store},
+    },
 };
+
+pub use crate::format::selection::IgnoreOptions as Options;
 
 /// Name of snap's own ignore files.
 pub const SNAPIGNORE: &str = ".snapignore";
@@ -31,28 +38,11 @@ pub const SNAPIGNORE: &str = ".snapignore";
 /// Name of git's ignore files.
 pub const GITIGNORE: &str = ".gitignore";
 
-/// Folders of this name are stores and never part of a snapshot.
-const STORE: &[u8] = b".snap";
-
-const CACHEDIR_TAG: &[u8] = b"CACHEDIR.TAG";
+/// Name of the file that marks a cache folder.
+pub const CACHEDIR_TAG: &str = "CACHEDIR.TAG";
 
 /// First bytes of a valid tag: see <https://bford.info/cachedir/>.
 const CACHEDIR_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-
-/// What the caller wants left out.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Patterns in gitignore syntax, relative to the root.
-    pub patterns: Vec<String>,
-    /// Honour `.gitignore` files, too.
-    pub gitignore: bool,
-    /// Leave out what is in folders with a `CACHEDIR.TAG`, but for the tag.
-    pub cache_folders: bool,
-    /// Leave out larger files.
-    pub larger_than_bytes: Option<u64>,
-    /// Do not look into folders on other file systems.
-    pub one_file_system: bool,
-}
 
 /// A pattern that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +84,7 @@ impl Rules {
         let mut builder = GitignoreBuilder::new("");
         for pattern in &options.patterns {
             let named = |source| PatternError { pattern: pattern.clone(), source };
-            builder.add_line(None, pattern).map_err(named)?;
+            builder.add_line(None, &as_git_reads(pattern)).map_err(named)?;
         }
         let named = |source| PatternError { pattern: options.patterns.join(" "), source };
         let own = builder.build().map_err(named)?;
@@ -131,7 +121,7 @@ impl Rules {
             if listing.entries[at].stat.kind != FileKind::File {
                 continue;
             }
-            match read_small(&fd, name) {
+            match read_small(&fd, name).and_then(whole) {
                 Ok(text) => scope = scope.with_file(&text, path),
                 Err(error) => errors.push((*name, error)),
             }
@@ -143,14 +133,21 @@ impl Rules {
     /// as far as a snapshot is concerned.
     pub fn is_cache_folder(&self, fd: impl AsFd, listing: &Listing) -> bool {
         self.options.cache_folders
-            && listing.entries.binary_search_by(|e| listing.name(e).cmp(CACHEDIR_TAG)).is_ok()
-            && read_small(&fd, "CACHEDIR.TAG")
-                .is_ok_and(|text| text.starts_with(CACHEDIR_SIGNATURE))
+            && listing
+                .entries
+                .binary_search_by(|e| listing.name(e).cmp(CACHEDIR_TAG.as_bytes()))
+                .is_ok()
+            && read_small(&fd, CACHEDIR_TAG).is_ok_and(|text| self.honours_cache_tag(&text))
+    }
+
+    /// Returns whether a tag with this text makes its folder a cache folder.
+    pub fn honours_cache_tag(&self, text: &[u8]) -> bool {
+        self.options.cache_folders && text.starts_with(CACHEDIR_SIGNATURE)
     }
 
     /// Whether an entry is a cache folder's tag.
     pub fn is_cache_tag(name: &[u8]) -> bool {
-        name == CACHEDIR_TAG
+        name == CACHEDIR_TAG.as_bytes()
     }
 
     /// Whether a folder is looked into; `root` is the device of the root.
@@ -158,16 +155,35 @@ impl Rules {
         !self.options.one_file_system || stat.device == root_device
     }
 
-    /// Whether an entry is left out. `path` is relative to the root.
-    pub fn excludes(&self, scope: &Scope, path: &[u8], name: &[u8], stat: &FileStat) -> bool {
+    /// Returns whether an entry of the open folder `fd` is left out. `path` is relative
+    /// to the root.
+    pub fn excludes(
+        &self,
+        scope: &Scope,
+        (fd, name): (impl AsFd, &[u8]),
+        path: &[u8],
+        stat: &FileStat,
+    ) -> bool {
         let is_folder = stat.kind == FileKind::Folder;
-        if is_folder && (name == STORE || self.store == Some((stat.device, stat.inode))) {
+        if is_folder && self.store == Some((stat.device, stat.inode)) {
             return true;
         }
+        // A folder that cannot be read is skipped by the walk, which tells so.
+        let may_be_store = is_folder && name == STORE_FOLDER.as_bytes();
+        if may_be_store && holds_store(fd, name).unwrap_or(false) {
+            return true;
+        }
+        self.excludes_size(stat) || self.excludes_path(scope, path, is_folder)
+    }
+
+    /// Returns whether the size limit leaves out a file.
+    pub fn excludes_size(&self, stat: &FileStat) -> bool {
         let too_large = self.options.larger_than_bytes.is_some_and(|limit| stat.size > limit);
-        if stat.kind == FileKind::File && too_large {
-            return true;
-        }
+        stat.kind == FileKind::File && too_large
+    }
+
+    /// Returns whether a pattern leaves out the entry at `path`.
+    pub fn excludes_path(&self, scope: &Scope, path: &[u8], is_folder: bool) -> bool {
         if !self.own.is_empty() {
             match self.own.matched(as_path(path), is_folder) {
                 Match::Ignore(_) => return true,
@@ -186,11 +202,14 @@ impl Rules {
 }
 
 impl Scope {
-    fn with_file(self, text: &[u8], path: &[u8]) -> Self {
+    /// With the ignore file `text` of the folder at `path`, which is below
+    /// those of the present scope.
+    #[must_use]
+    pub fn with_file(self, text: &[u8], path: &[u8]) -> Self {
         let mut builder = GitignoreBuilder::new("");
-        for line in String::from_utf8_lossy(text).lines() {
+        for line in lines(text) {
             // A line that is no pattern matches nothing.
-            let _ = builder.add_line(None, line);
+            let _ = builder.add_line(None, &as_git_reads(line));
         }
         match builder.build() {
             Ok(matcher) if !matcher.is_empty() => {
@@ -215,15 +234,35 @@ impl Scope {
     }
 }
 
+/// The lines of an ignore file as git splits it: a byte order mark is passed
+/// over, and `\n` or `\r\n` ends a line. A line that is not UTF-8 is left out,
+/// since the matcher has no form for it.
+pub fn lines(text: &[u8]) -> impl Iterator<Item = &str> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).ok())
+}
+
 fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-fn read_small(folder: &impl AsFd, name: &str) -> io::Result<Vec<u8>> {
+/// Refuses an ignore file of which [`read_small`] has read the beginning only:
+/// a pattern that is cut off matches other files.
+pub(crate) fn whole(text: Vec<u8>) -> io::Result<Vec<u8>> {
+    let limit = limits::IGNORE_FILE_BYTES;
+    match text.len() as u64 > limit {
+        true => Err(io::Error::other(format!("an ignore file has at most {limit} bytes"))),
+        false => Ok(text),
+    }
+}
+
+/// Reads a file, of a large one [`limits::IGNORE_FILE_BYTES`] and one byte.
+pub(crate) fn read_small(folder: &impl AsFd, name: &str) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = std::fs::File::from(openat(folder, name, flags, Mode::empty())?);
     let mut text = Vec::new();
-    file.take(limits::IGNORE_FILE_BYTES).read_to_end(&mut text)?;
+    file.take(limits::IGNORE_FILE_BYTES + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -250,12 +289,7 @@ mod tests {
         let top = Scope::default().with_file(b"*.log\n/build\n# comment\n\n", b"");
         let sub = top.clone().with_file(b"!keep.log\n", b"sub");
         let excluded = |scope: &Scope, path: &str| {
-            rules.excludes(
-                scope,
-                path.as_bytes(),
-                path.rsplit('/').next().unwrap().as_bytes(),
-                &file,
-            )
+            rules.excludes_size(&file) || rules.excludes_path(scope, path.as_bytes(), false)
         };
         assert!(excluded(&top, "a.log"));
         assert!(excluded(&sub, "sub/a.log"));
@@ -265,21 +299,72 @@ mod tests {
     }
 
     #[test]
-    fn own_patterns_are_stronger_than_files() {
-        let rules = rules(&["!important.log", "*.tmp"]);
-        let file = stat(FileKind::File, 1);
-        let scope = Scope::default().with_file(b"*.log\n!x.tmp\n", b"");
-        assert!(!rules.excludes(&scope, b"important.log", b"important.log", &file));
-        assert!(rules.excludes(&scope, b"x.tmp", b"x.tmp", &file));
-        assert!(rules.excludes(&scope, b"other.log", b"other.log", &file));
+    fn only_spaces_are_dropped_from_the_end_of_a_pattern_as_git_does() {
+        // Each pattern leaves out the first name and keeps the second.
+        for (pattern, out, kept) in [
+            ("a ", "a", "a "),
+            ("a  \\ ", "a   ", "a  "),
+            ("a\\  ", "a ", "a"),
+            ("a\\\\ ", "a\\", "a\\ "),
+            ("a\t", "a\t", "a"),
+            ("a\\\t", "a\t", "a\\"),
+            ("a\\\\\t", "a\\\t", "a\\"),
+            ("a\t ", "a\t", "a"),
+            ("\t", "\t", "a"),
+            ("a\u{a0}", "a\u{a0}", "a"),
+            ("a\u{3000}", "a\u{3000}", "a"),
+            ("a\r", "a\r", "a"),
+        ] {
+            let rules = rules(&[pattern]);
+            let left_out =
+                |name: &str| rules.excludes_path(&Scope::default(), name.as_bytes(), false);
+            assert!(left_out(out), "{pattern:?} should leave out {out:?}");
+            assert!(!left_out(kept), "{pattern:?} should keep {kept:?}");
+        }
     }
 
     #[test]
-    fn a_store_is_never_part_of_a_snapshot() {
-        let folder = stat(FileKind::Folder, 0);
-        assert!(rules(&["!.snap"]).excludes(&Scope::default(), b"a/.snap", b".snap", &folder));
-        let file = stat(FileKind::File, 0);
-        assert!(!rules(&[]).excludes(&Scope::default(), b".snap", b".snap", &file));
+    fn lines_end_as_in_git_and_those_that_are_no_text_are_left_out() {
+        let text = b"\xef\xbb\xbfa\r\nb\t\n\xff.log\nc\r";
+        assert_eq!(lines(text).collect::<Vec<_>>(), ["a", "b\t", "c"]);
+    }
+
+    #[test]
+    fn an_ignore_file_that_is_too_long_is_refused_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "#".repeat(limits::IGNORE_FILE_BYTES as usize);
+        fs_err::write(dir.path().join("whole"), &text).unwrap();
+        fs_err::write(dir.path().join("long"), text + "\n").unwrap();
+        let fd = fs_err::File::open(dir.path()).unwrap();
+        assert!(read_small(&fd, "whole").and_then(whole).is_ok());
+        assert!(read_small(&fd, "long").and_then(whole).is_err());
+    }
+
+    #[test]
+    fn own_patterns_are_stronger_than_files() {
+        let rules = rules(&["!important.log", "*.tmp"]);
+        let scope = Scope::default().with_file(b"*.log\n!x.tmp\n", b"");
+        assert!(!rules.excludes_path(&scope, b"important.log", false));
+        assert!(rules.excludes_path(&scope, b"x.tmp", false));
+        assert!(rules.excludes_path(&scope, b"other.log", false));
+    }
+
+    #[test]
+    fn a_store_is_never_part_of_a_snapshot_and_another_folder_of_its_name_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = fs_err::File::open(dir.path()).unwrap();
+        let excluded = |kind| {
+            let rules = rules(&["!.snap"]);
+            rules.excludes(&Scope::default(), (fd.file(), b".snap"), b"a/.snap", &stat(kind, 0))
+        };
+        let store = dir.path().join(".snap");
+        fs_err::create_dir(&store).unwrap();
+        fs_err::write(store.join("notes"), "").unwrap();
+        assert!(!excluded(FileKind::Folder));
+        fs_err::remove_file(store.join("notes")).unwrap();
+        fs_err::write(store.join("lock"), "").unwrap();
+        assert!(excluded(FileKind::Folder), "one that is being made");
+        assert!(!excluded(FileKind::File));
     }
 
     #[test]

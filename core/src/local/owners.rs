@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use crate::format::tree::Owner;
+use crate::{base::limits, format::tree::Owner};
 
 /// What decides whom a restored file belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,8 +70,12 @@ impl Owners {
         if self.ids == Ids::Numeric {
             return Owner { uid, gid, ..Owner::default() };
         }
-        let user = uzers::get_user_by_uid(uid).map(|user| user.name().as_bytes().into());
-        let group = uzers::get_group_by_gid(gid).map(|group| group.name().as_bytes().into());
+        // A name that no tree can hold counts as unknown: the number is kept.
+        let name = |name: &OsStr| {
+            Some(name.as_bytes()).filter(|name| name.len() <= limits::NAME_BYTES).map(Into::into)
+        };
+        let user = uzers::get_user_by_uid(uid).and_then(|user| name(user.name()));
+        let group = uzers::get_group_by_gid(gid).and_then(|group| name(group.name()));
         Owner { uid, gid, user: user.unwrap_or_default(), group: group.unwrap_or_default() }
     }
 }

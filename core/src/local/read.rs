@@ -5,24 +5,37 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     sync::LazyLock,
 };
 
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::{id::BlobId, limits, time::Time},
+    base::{id::BlobId, time::Time},
     format::tree::Xattr,
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes::HoleReader,
+        holes::{self, SparseReader},
         scan::{FileKind, FileStat},
     },
 };
 
-/// Read at a time.
-const BUFFER_BYTES: usize = 256 << 10;
+/// Which files an operation reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// Files that the stat cache does not prove unchanged.
+    #[default]
+    Changed,
+    /// All files; the stat cache is not asked.
+    All,
+}
+
+/// Bytes read at a time; one such piece is hashed while the next is read.
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// Who runs this; asked once, not for each file.
 static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
@@ -54,6 +67,23 @@ pub fn open_folder(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(openat(above, name, flags, Mode::empty())?)
 }
 
+/// Opens the folder above `path`, which starts at `top`, and returns it with the
+/// last name. Each folder on the way is opened from the one before and through
+/// no symlink, so no path is too long for the system.
+///
+/// # Errors
+/// As the system says.
+pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedFd, &'p OsStr)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = openat(top, ".", flags, Mode::empty())?;
+    let mut rest = path;
+    while let Some(slash) = rest.iter().position(|byte| *byte == b'/') {
+        folder = openat(&folder, OsStr::from_bytes(&rest[..slash]), flags, Mode::empty())?;
+        rest = &rest[slash + 1..];
+    }
+    Ok((folder, OsStr::from_bytes(rest)))
+}
+
 /// A file that was read only to be hashed.
 #[derive(Debug)]
 pub struct Hashed {
@@ -61,8 +91,6 @@ pub struct Hashed {
     pub id: BlobId,
     /// Its stat when it had been read; the size is that of what was read.
     pub stat: FileStat,
-    /// When it was born, where the file system keeps that.
-    pub born: Option<Time>,
     /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
     /// Whether it has holes.
@@ -90,8 +118,8 @@ pub fn hash_file(
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
         let (id, size) = hash_content(&fd, &before, stop)?;
-        let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).unwrap_or_default();
-        let (after, born) = FileStat::with_birth(fd.as_fd())?;
+        let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).map_err(unread_xattrs)?;
+        let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
             return Err(io::Error::other("it is no longer a regular file"));
         }
@@ -100,48 +128,76 @@ pub fn hash_file(
             (before, again) = (after, true);
             continue;
         }
-        let sparse = before.may_have_holes() && HoleReader::has_holes(fd.as_fd(), before.size);
+        let sparse = before.may_have_holes() && holes::has_holes(fd.as_fd(), before.size);
         let stat = FileStat { size, ..after };
-        return Ok(Hashed { id, stat, born, xattrs, sparse, read_at, steady });
+        return Ok(Hashed { id, stat, xattrs, sparse, read_at, steady });
     }
 }
 
-fn hash_content(
+/// Says that it is the extended attributes that could not be read.
+pub fn unread_xattrs(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot read extended attributes: {error}"))
+}
+
+/// Hashes what an open file contains, up to the size in `stat`, and returns how
+/// many bytes that were.
+///
+/// # Errors
+/// As the system says; [`io::ErrorKind::Interrupted`] when `stop` says so.
+pub fn hash_content(
     fd: &OwnedFd,
     stat: &FileStat,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<(BlobId, u64)> {
-    let file = File::from(fd.try_clone()?);
-    let mut holes;
-    let mut plain;
-    let holey = stat.may_have_holes() && stat.size > limits::WHOLE_FILE_BYTES;
-    let source: &mut dyn Read = if holey {
-        holes = HoleReader::new(file, stat.size);
-        &mut holes
-    } else {
-        // One that grows is read no further; its stat tells.
-        plain = file.take(stat.size);
-        &mut plain
-    };
+    let mut source = content(fd, stat)?;
     let mut hasher = blake3::Hasher::new();
-    let room = usize::try_from(stat.size).unwrap_or(usize::MAX);
-    let mut buffer = vec![0; room.clamp(1, BUFFER_BYTES)];
-    let mut size = 0;
-    while size < stat.size {
-        match source.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(more) => {
-                hasher.update(&buffer[..more]);
-                size += more as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+    let room = usize::try_from(stat.size).unwrap_or(usize::MAX).clamp(1, BUFFER_BYTES);
+    let (mut full, mut next) = (vec![0; room], Vec::new());
+    let mut filled = read_full(&mut *source, &mut full)?;
+    let mut size = filled as u64;
+    while filled == room && size < stat.size {
         if stop() {
             return Err(io::ErrorKind::Interrupted.into());
         }
+        next.resize(room, 0);
+        let (_, read) =
+            rayon::join(|| hasher.update(&full).count(), || read_full(&mut *source, &mut next));
+        filled = read?;
+        size += filled as u64;
+        std::mem::swap(&mut full, &mut next);
     }
+    if stop() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    hasher.update(&full[..filled]);
     Ok((BlobId::from_bytes(*hasher.finalize().as_bytes()), size))
+}
+
+/// The content of an open file up to the size in `stat`: one that grows has
+/// another stat afterwards.
+///
+/// # Errors
+/// As the system says.
+pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn Read + Send>> {
+    let file = File::from(fd.try_clone()?);
+    Ok(match stat.may_have_holes() {
+        true => Box::new(SparseReader::new(file, stat.size)),
+        false => Box::new(file.take(stat.size)),
+    })
+}
+
+/// Reads until `buffer` is full or the source ends.
+fn read_full(source: &mut (dyn Read + Send), buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]

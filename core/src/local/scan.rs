@@ -13,9 +13,7 @@ use std::{
 };
 
 use rayon::prelude::*;
-use rustix::fs::{
-    AtFlags, FileType, RawDir, Statx, StatxFlags, StatxTimestamp, makedev, statat, statx,
-};
+use rustix::fs::{AtFlags, FileType, RawDir, statat};
 
 use crate::base::time::Time;
 
@@ -102,40 +100,6 @@ impl FileStat {
         known(&rustix::fs::fstat(fd)?)
     }
 
-    /// The stat of an open file, and when it was born, where the file system
-    /// keeps that.
-    ///
-    /// # Errors
-    /// As the system says.
-    pub fn with_birth(fd: BorrowedFd<'_>) -> io::Result<(Self, Option<Time>)> {
-        let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        let raw = statx(fd, "", AtFlags::EMPTY_PATH, mask)?;
-        let stat = Self {
-            kind: file_kind(FileType::from_raw_mode(raw.stx_mode.into()))
-                .ok_or_else(|| io::Error::other("unknown kind of file"))?,
-            mode: raw.stx_mode & 0o7777,
-            links: raw.stx_nlink,
-            device: makedev(raw.stx_dev_major, raw.stx_dev_minor),
-            inode: raw.stx_ino,
-            size: raw.stx_size,
-            blocks: raw.stx_blocks,
-            uid: raw.stx_uid,
-            gid: raw.stx_gid,
-            special: makedev(raw.stx_rdev_major, raw.stx_rdev_minor),
-            mtime: time(&raw.stx_mtime),
-            ctime: time(&raw.stx_ctime),
-        };
-        Ok((stat, birth(&raw)))
-    }
-
-    /// When the file of this name in a folder was born, where the file system
-    /// keeps that.
-    pub fn birth_of_name(folder: BorrowedFd<'_>, name: &std::ffi::OsStr) -> Option<Time> {
-        statx(folder, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME)
-            .ok()
-            .and_then(|raw| birth(&raw))
-    }
-
     /// The stat of a name in a folder; symlinks are not followed.
     ///
     /// # Errors
@@ -176,15 +140,6 @@ fn file_kind(kind: FileType) -> Option<FileKind> {
         FileType::BlockDevice => Some(FileKind::BlockDevice),
         FileType::Unknown => None,
     }
-}
-
-fn time(raw: &StatxTimestamp) -> Time {
-    Time { secs: raw.tv_sec, nanos: raw.tv_nsec }
-}
-
-fn birth(raw: &Statx) -> Option<Time> {
-    let kept = StatxFlags::from_bits_retain(raw.stx_mask).contains(StatxFlags::BTIME);
-    kept.then(|| time(&raw.stx_btime))
 }
 
 fn known(raw: &rustix::fs::Stat) -> io::Result<FileStat> {

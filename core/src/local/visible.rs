@@ -8,6 +8,7 @@ use std::{
 use crate::local::{
     ignore::{Rules, Scope},
     scan::Listing,
+    write::is_temporary,
 };
 
 /// The part of a folder that belongs in a snapshot.
@@ -37,7 +38,8 @@ impl Visible {
     }
 }
 
-/// Takes out of a listing what the rules leave out.
+/// Takes out of a listing what the rules leave out, and what a restore that was
+/// killed left half-written.
 fn filter(rules: &Rules, scope: &Scope, (listing, fd): (&mut Listing, &OwnedFd), path: &[u8]) {
     let cache = rules.is_cache_folder(fd, listing);
     let mut entries = std::mem::take(&mut listing.entries);
@@ -47,7 +49,9 @@ fn filter(rules: &Rules, scope: &Scope, (listing, fd): (&mut Listing, &OwnedFd),
         let name = listing.name(entry);
         inside.truncate(prefix);
         inside.extend_from_slice(name);
-        !rules.excludes(scope, &inside, name, &entry.stat) && (!cache || Rules::is_cache_tag(name))
+        !is_temporary(name)
+            && !rules.excludes(scope, (fd, name), &inside, &entry.stat)
+            && (!cache || Rules::is_cache_tag(name))
     });
     listing.entries = entries;
 }

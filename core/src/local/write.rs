@@ -8,8 +8,8 @@
 //! Nothing is synced: a restore can be run again, and finds out by hashing what
 //! is missing.
 //!
-//! A small file costs five system calls: create, write, set the time, close,
-//! rename. Owner and mode are set only when they are not what a new file gets
+//! A small file costs six system calls: create, lock, write, set the time,
+//! close, rename. Owner and mode are set only when they are not what a new file gets
 //! anyway, see [`Inherited`].
 
 use std::{
@@ -26,22 +26,23 @@ use std::{
     },
 };
 
-use rustix::fs::{FileType, fstat, ftruncate};
+use rustix::{
+    fs::{FileType, FlockOperation, flock, fstat, ftruncate},
+    io::Errno,
+};
 
 use crate::{
     base::{name::EntryName, time::Time},
-    format::tree::Xattr,
+    format::{table::checksum, tree::Xattr},
     local::{
         attributes::{Attributes, Extra, Refused, Target, XattrTarget, apply, read_xattrs},
         contain::{Folder, Listing, Renamed},
+        holes::HOLE_BYTES,
     },
 };
 
-/// How every temporary name starts; 16 hex digits follow.
+/// How every temporary name starts; 24 hex digits follow.
 pub const TEMPORARY_PREFIX: &[u8] = b".snap-tmp-";
-
-/// Zeros that are worth a hole: a block of most file systems.
-const HOLE_BYTES: usize = 4096;
 
 /// Bytes from which a hole is looked for at once.
 static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
@@ -186,6 +187,9 @@ impl<'f> Draft<'f> {
             let temporary = temporary_name();
             match folder.create_file(&temporary, mode) {
                 Ok(fd) => {
+                    // Tells others that it is not a leftover; where nothing can
+                    // be locked its age does.
+                    let _ = flock(&fd, FlockOperation::NonBlockingLockShared);
                     let file = File::from(fd);
                     return Ok(Self {
                         folder,
@@ -291,29 +295,48 @@ impl Drop for Draft<'_> {
     }
 }
 
-/// A name that no other process comes up with.
+/// A name that no other process comes up with: the prefix, 16 digits that are
+/// unique, and their checksum, 8 digits.
 pub fn temporary_name() -> EntryName {
     static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // An odd factor keeps the names apart and spreads them.
     let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut name = [0; TEMPORARY_PREFIX.len() + 16];
-    name[..TEMPORARY_PREFIX.len()].copy_from_slice(TEMPORARY_PREFIX);
-    let digits = START.wrapping_add(count).to_be_bytes();
-    hex::encode_to_slice(digits, &mut name[TEMPORARY_PREFIX.len()..])
-        .expect("16 digits for 8 bytes");
+    let mut name = [0; TEMPORARY_PREFIX.len() + 24];
+    let (prefix, digits) = name.split_at_mut(TEMPORARY_PREFIX.len());
+    prefix.copy_from_slice(TEMPORARY_PREFIX);
+    let unique = START.wrapping_add(count);
+    let encoded = hex::encode_to_slice(unique.to_be_bytes(), &mut digits[..16])
+        .and_then(|()| hex::encode_to_slice(name_sum(unique).to_be_bytes(), &mut digits[16..]));
+    encoded.expect("two digits for each byte");
     EntryName::new(&name).expect("no slash and no NUL in it")
+}
+
+/// Checksum of the unique part of a temporary name: a file that a user calls
+/// something like it is not taken for a draft.
+fn name_sum(unique: u64) -> u32 {
+    let mut text = TEMPORARY_PREFIX.to_vec();
+    text.extend_from_slice(&unique.to_be_bytes());
+    checksum(&text) as u32
 }
 
 /// Whether a name is one that [`temporary_name`] makes.
 pub fn is_temporary(name: &[u8]) -> bool {
-    name.strip_prefix(TEMPORARY_PREFIX).is_some_and(|digits| {
-        digits.len() == 16 && digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    })
+    let Some(digits) = name.strip_prefix(TEMPORARY_PREFIX).filter(|digits| digits.len() == 24)
+    else {
+        return false;
+    };
+    let is_lower = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    let (mut unique, mut sum) = ([0; 8], [0; 4]);
+    digits.iter().all(is_lower)
+        && hex::decode_to_slice(&digits[..16], &mut unique).is_ok()
+        && hex::decode_to_slice(&digits[16..], &mut sum).is_ok()
+        && name_sum(u64::from_be_bytes(unique)) == u32::from_be_bytes(sum)
 }
 
 /// Removes drafts that a killed restore left in `folder`: files with a
-/// temporary name that nothing has touched since `before`.
+/// temporary name that nothing has touched since `before`, and that no process
+/// holds.
 ///
 /// # Errors
 /// As the system says.
@@ -322,8 +345,17 @@ pub fn sweep(folder: &Folder, listing: &Listing, before: Time) -> io::Result<()>
         let Ok(name) = EntryName::new(name) else { continue };
         let Some(stat) = folder.stat(&name)? else { continue };
         let changed = Time { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 };
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if matches!(kind, FileType::RegularFile | FileType::Symlink) && changed < before {
+        let is_left = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => folder.open_file(&name).is_ok_and(|file| {
+                !matches!(
+                    flock(&file, FlockOperation::NonBlockingLockExclusive),
+                    Err(Errno::WOULDBLOCK)
+                )
+            }),
+            FileType::Symlink => true,
+            _ => false,
+        };
+        if is_left && changed < before {
             folder.remove(&name)?;
         }
     }

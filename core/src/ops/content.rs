@@ -96,8 +96,9 @@ fn read_ahead(store: &Store, chunks: &[Piece], sender: SyncSender<Result<Run, St
 fn next_run(store: &Store, chunks: &[Piece]) -> Result<(Run, usize), StoreError> {
     let first = place_of(store, &chunks[0])?;
     let frame = match store.frame(&first) {
-        Err(StoreError::Gone { .. }) => {
-            // Merged into another pack meanwhile; `object` finds it there.
+        Err(error) if !error.is_elsewhere() => {
+            // Damaged, or merged into another pack meanwhile: `object` tries
+            // every place.
             let bytes = store.object(&chunks[0].id.object(), ObjectKind::Blob)?;
             let pieces = vec![(0, bytes.len())];
             return Ok((Run { frame: Arc::new(bytes), pieces }, 1));

@@ -34,7 +34,8 @@ pub struct Log<'a> {
 /// Lists `starts` and what came before them, each commit once.
 ///
 /// Reads a commit only when its turn comes, so the first ones of a long
-/// history cost no more than those of a short one.
+/// history cost no more than those of a short one. With `since` all of history
+/// is read, unless the limit ends the list before.
 ///
 /// # Errors
 /// [`StoreError`] when a start cannot be read; later ones as the list goes.
@@ -58,11 +59,10 @@ impl Iterator for Log<'_> {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
-            // No commit is older than its parents, so what follows is older still.
-            if self.since.is_some_and(|since| commit.time < since) {
-                return None;
-            }
-            if self.until.is_none_or(|until| commit.time <= until) {
+            // A parent may be newer than its child, so an old commit ends nothing.
+            let is_older = self.since.is_some_and(|since| commit.time < since);
+            let is_newer = self.until.is_some_and(|until| commit.time > until);
+            if !is_older && !is_newer {
                 return Some(Ok((id, commit)));
             }
         }

@@ -11,6 +11,7 @@ mod content;
 pub mod diff;
 pub mod export;
 pub mod find;
+pub mod held;
 pub mod list;
 pub mod log;
 pub mod path_log;

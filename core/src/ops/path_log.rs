@@ -18,7 +18,6 @@ use crate::{
     base::{
         id::{CommitId, TreeId},
         observe::Observer,
-        time::Time,
     },
     format::{
         commit::Commit,
@@ -138,14 +137,10 @@ impl PathLog<'_> {
             if self.observer.cancelled() {
                 return Err(PastError::Interrupted);
             }
-            let is_older = self.options.since.is_some_and(|since: Time| commit.time < since);
-            if is_older && self.exists {
-                return Ok(None);
-            }
+            let is_older = self.options.since.is_some_and(|since| commit.time < since);
+            let is_newer = self.options.until.is_some_and(|until| commit.time > until);
             let step = self.look_at(id, commit)?;
-            let is_newer =
-                |step: &Step| self.options.until.is_some_and(|until| step.commit.time > until);
-            if let Some(step) = step.filter(|step| !is_older && !is_newer(step)) {
+            if let Some(step) = step.filter(|_| !is_older && !is_newer) {
                 self.left -= 1;
                 return Ok(Some(step));
             }

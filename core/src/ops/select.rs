@@ -8,7 +8,7 @@
 //! for. Of a partial pack what is wanted and lies elsewhere is fetched.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
@@ -20,7 +20,7 @@ use crate::{
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
-    format::pack::Object,
+    format::{pack::Object, wire::FormatError},
     ops::reach::{self, ReachError},
     store::{
         Marks, PackFile, Place, Store, StoreError, Writer,
@@ -127,8 +127,9 @@ impl<'s> Selection<'s> {
 /// What is to go.
 struct Wanted {
     marks: Marks,
-    /// Numbers of the packs in which any of it lies.
-    touched: BTreeSet<u32>,
+    /// Numbers of the packs in which any of it lies, and how many objects of
+    /// each that is.
+    touched: BTreeMap<u32, u64>,
     objects: u64,
     raw_bytes: u64,
 }
@@ -141,11 +142,11 @@ impl Wanted {
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
         let mut wanted =
-            Self { marks: Marks::new(store), touched: BTreeSet::new(), objects: 0, raw_bytes: 0 };
+            Self { marks: Marks::new(store), touched: BTreeMap::new(), objects: 0, raw_bytes: 0 };
         let mut enter = |id: &ObjectId, place: &Place| {
             let new = !has(id)? && wanted.marks.mark(id)?;
             if new {
-                wanted.touched.insert(place.pack);
+                *wanted.touched.entry(place.pack).or_default() += 1;
                 wanted.objects += 1;
                 wanted.raw_bytes += u64::from(place.bytes);
             }
@@ -198,17 +199,25 @@ impl Wanted {
         observer: &dyn Observer,
     ) -> Result<(Vec<PackId>, Vec<PackFile>), SelectError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
-        for number in &self.touched {
+        for (number, expected) in &self.touched {
             if observer.cancelled() {
                 return Err(ReachError::Interrupted.into());
             }
             let id = store.pack_id(*number).expect("a place has a pack of this store");
             let pack = store.open_pack(&id)?;
-            let mut all = true;
+            let (mut all, mut found) = (true, 0);
             for object in pack.objects()? {
-                all = all && self.is_wanted(store, &object.id, id)?;
+                let is_wanted = self.is_wanted(store, &object.id, id)?;
+                all &= is_wanted;
+                found += u64::from(is_wanted);
             }
-            if all && self.made_whole(store, &id)? {
+            // The file is not the pack that was indexed: what it lacks would be
+            // left out in silence.
+            if found < *expected {
+                let source = FormatError::Invalid { what: "object table", at: 0 };
+                return Err(StoreError::Format { pack: id, source }.into());
+            }
+            if all && !store.is_shadowed(&id) && self.made_whole(store, &id)? {
                 whole.push(id);
             } else {
                 parts.push(pack);

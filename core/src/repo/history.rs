@@ -1,5 +1,9 @@
 //! A commit and all before it, newest first.
 //!
+//! On one line of history a commit comes before its parents, whatever their
+//! times. Of several lines the newest commit comes first, so a wrong time moves
+//! a commit in the list; it never hides one.
+//!
 //! Commits wait in a heap ordered by time, so reading the first twenty reads
 //! little more than twenty. Which ones were met is only kept once lines of
 //! history have come together: on a single line none can be met twice.

@@ -5,19 +5,20 @@ use std::{fs::Metadata, io, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
     base::io::PathError,
-    disk::{Disk, NewFile},
+    disk::{Access, Disk, NewFile, output::folder_of},
     repo::{
-        Repo, RepoError,
-        config::{self, Config},
+        Repo, RepoError, base,
+        config::{self, Config, edit::Edit, key::KeyPath, layer::Whose},
         open::{FIRST_BRANCH, STORE_FOLDER, write_config},
         ref_name::RefName,
-        refs::{Head, RefError, Refs},
+        refs::{Head, RefError, Refs, temporary},
     },
     store::Store,
 };
 
 /// Folders and files of a store beside its [`config::FILE`].
-const PARTS: [&str; 8] = ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", LOCK];
+const PARTS: [&str; 9] =
+    ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", base::FILE, LOCK];
 
 /// The file that whoever makes or changes a store locks.
 const LOCK: &str = "lock";
@@ -25,14 +26,51 @@ const LOCK: &str = "lock";
 /// How often making one begins again because somebody who failed took it away.
 const RETRIES: usize = 16;
 
+/// Setting of a store whose group may write to it.
+const SHARED: &str = "shared";
+
+/// Who may use a new store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Its owner alone: mode 0700, files 0600.
+    #[default]
+    Private,
+    /// Its owner and the group of its folder: mode 2770, files 0660. The
+    /// settings say so: a store can also be open to its group by mistake.
+    Group,
+}
+
 impl Repo {
     /// Makes a store in `dir`, durably; does not open it. The folder may exist
-    /// if it is empty, or what making one there has left.
+    /// if it is empty, or what making one there has left. Only its owner may
+    /// use it, whatever the umask is.
     ///
     /// # Errors
     /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`];
     /// unless the folder was there, there is then nothing.
     pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
+        Self::init_for(Sharing::Private, dir, disk, config)
+    }
+
+    /// [`Repo::init`] for other users, too.
+    ///
+    /// # Errors
+    /// As [`Repo::init`].
+    pub fn init_for(
+        sharing: Sharing,
+        dir: &Path,
+        disk: &Disk,
+        config: &Config,
+    ) -> Result<(), RepoError> {
+        let (text, access) = match sharing {
+            Sharing::Private => (config.to_text(), Access::PRIVATE),
+            Sharing::Group => {
+                let text = config.to_text();
+                let edit = Edit { text: &text, path: &dir.join(config::FILE), whose: Whose::Store };
+                (edit.set(&KeyPath::new([SHARED]), "true")?, Access::GROUP)
+            }
+        };
+        let store_disk = disk.with_access(access);
         for _ in 0..RETRIES {
             if dir.join(config::FILE).exists() {
                 return Err(taken(dir));
@@ -43,12 +81,13 @@ impl Repo {
             if was_there && !is_free(dir)? && !dir.join(LOCK).exists() {
                 return Err(taken(dir));
             }
-            disk.create_folders(dir)?;
-            let Some(_lock) = lock(dir, disk)? else { continue };
+            disk.create_folders(folder_of(dir))?;
+            store_disk.create_folders(dir)?;
+            let Some(_lock) = lock(dir, &store_disk)? else { continue };
             if !is_free(dir)? {
                 return Err(taken(dir));
             }
-            let made = build(dir, disk, config);
+            let made = build(dir, &store_disk, &text);
             if made.is_err() && !was_there {
                 let _ = fs_err::remove_dir_all(dir);
             }
@@ -78,15 +117,25 @@ fn taken(dir: &Path) -> RepoError {
 
 /// Makes the folders and files. The settings come last: without them it is no
 /// store.
-fn build(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
+fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
     disk.create_folders(dir)?;
-    for part in ["objects", "refs/heads", "refs/tags", "logs", "index", "cache", "tmp"] {
+    for part in ["refs/heads", "refs/tags"] {
         disk.create_folders(&dir.join(part))?;
+    }
+    // Folders that existed before may be more open than a store is.
+    disk.apply_access(dir)?;
+    for part in ["objects", "refs", "logs", "index", "cache", "tmp"] {
+        disk.create_folders(&dir.join(part))?;
+        disk.apply_access(&dir.join(part))?;
     }
     Store::create(dir, disk)?;
     let main = RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?;
     Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
-    Ok(write_config(dir, disk, &config.to_text())?)
+    if dir.ends_with(STORE_FOLDER) {
+        let temporary = temporary(dir, base::FILE);
+        disk.write_whole(&temporary, &dir.join(base::FILE), base::NONE.as_bytes())?;
+    }
+    Ok(write_config(dir, disk, text)?)
 }
 
 /// Waits for others who make a store here. `None` when they took it away.

@@ -8,20 +8,21 @@ use std::{
 
 use crate::{
     base::{io::PathError, kind::ErrorKind, observe::Observer},
-    disk::Disk,
+    disk::{Disk, inside},
     repo::{
         config::{
             self, Config, ConfigError, ConfigFile, Settings,
             file::{self, FileError},
             layer::Whose,
         },
+        ref_name::RefKind,
         refs::{RefError, Refs, temporary},
     },
     store::{Distant, Store, StoreError},
 };
 
-/// Name of the store folder in a project.
-pub const STORE_FOLDER: &str = ".snap";
+pub use crate::local::store_folder::STORE_FOLDER;
+use crate::local::store_folder::ends_search;
 
 /// Branch that `HEAD` names in a new store.
 pub const FIRST_BRANCH: &str = "main";
@@ -52,6 +53,18 @@ pub enum RepoError {
     NotAStore {
         /// What was taken for one.
         dir: PathBuf,
+    },
+    /// It is laid out as a remote is.
+    #[error("{} is a remote, not a store that is committed to", dir.display())]
+    Remote {
+        /// The folder of the remote.
+        dir: PathBuf,
+    },
+    /// A part of it is a symbolic link, which leads elsewhere.
+    #[error("{} is a symbolic link, and snap follows none inside a store", path.display())]
+    Link {
+        /// The part.
+        path: PathBuf,
     },
     /// A store is already there.
     #[error("there is already a store at {}", dir.display())]
@@ -84,6 +97,8 @@ impl RepoError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoStore { .. } | Self::NotAStore { .. } => ErrorKind::NotFound,
+            Self::Remote { .. } => ErrorKind::Invalid,
+            Self::Link { .. } => ErrorKind::Denied,
             Self::Exists { .. } | Self::NotEmpty { .. } => ErrorKind::Exists,
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -102,6 +117,8 @@ impl Repo {
     /// or a damaged one.
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, RepoError> {
         let config = read_config(dir)?;
+        inside::check_parts(dir).map_err(|PathError { path, .. }| RepoError::Link { path })?;
+        let disk = disk.in_store(dir);
         let refs = Refs::new(dir, disk.clone());
         refs.head()?;
         let store = Store::open(dir, disk.clone(), observer)?;
@@ -148,19 +165,20 @@ impl Repo {
     /// As [`Repo::open`].
     pub fn open_as_it_is(dir: &Path) -> Result<Self, RepoError> {
         let config = read_config(dir)?;
-        let disk = Disk::default();
+        let disk = Disk::default().in_store(dir);
         let refs = Refs::new(dir, disk.clone());
         let store = Store::open_as_it_is(dir, disk.clone())?;
         Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
     }
 
     /// The store folder that belongs to `start`: `.snap` in it or in the
-    /// nearest folder above, short of the first of `ceilings`. It is not looked
-    /// at whether it is a store. Paths are absolute and compared as they are.
+    /// nearest folder above, short of the first of `ceilings`. A folder of that
+    /// name that surely holds something else is passed over; one that may be a
+    /// damaged store is not. Paths are absolute and compared as they are.
     pub fn find(start: &Path, ceilings: &[PathBuf]) -> Option<PathBuf> {
         let found = |folder: &Path| {
             let store = folder.join(STORE_FOLDER);
-            store.is_dir().then_some(store)
+            ends_search(&store).then_some(store)
         };
         let is_below = |folder: &&Path| !ceilings.iter().any(|ceiling| ceiling == folder);
         let above = start.ancestors().skip(1).take_while(is_below);
@@ -199,6 +217,25 @@ impl Repo {
     }
 }
 
+/// Fails if the folder of a store is one that `push` made: its refs have another
+/// form, a second line, so no commits may be added to it. It has neither lock nor
+/// cache nor logs; a copy of a store that lacks these, too, has refs of one line.
+///
+/// # Errors
+/// [`RepoError::Remote`].
+pub fn refuse_remote(dir: &Path) -> Result<(), RepoError> {
+    let has = |name: &str| dir.join(name).exists();
+    if !has("index") || !has("refs") || ["lock", "cache", "logs"].into_iter().any(has) {
+        return Ok(());
+    }
+    let refs = Refs::new(dir, Disk::default());
+    let names = [RefKind::Branch, RefKind::Tag].map(|kind| refs.names(kind).unwrap_or_default());
+    match names.iter().flatten().any(|name| refs.read(name).is_ok()) {
+        true => Ok(()),
+        false => Err(RepoError::Remote { dir: dir.to_owned() }),
+    }
+}
+
 /// Reads and checks the settings of the store in `dir`, without opening it.
 ///
 /// # Errors
@@ -234,6 +271,7 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
 /// # Errors
 /// [`PathError`] of the first step that failed.
 pub fn write_config(dir: &Path, disk: &Disk, text: &str) -> Result<(), PathError> {
+    let disk = &disk.in_store(dir);
     file::write(disk, &temporary(dir, "config"), &dir.join(config::FILE), text)
 }
 

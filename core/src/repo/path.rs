@@ -71,6 +71,12 @@ pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
 
+/// Returns whether `path` is `folder` or lies below it. The empty folder is the root.
+pub fn is_within(path: &[u8], folder: &[u8]) -> bool {
+    let rest = path.strip_prefix(folder);
+    folder.is_empty() || rest.is_some_and(|rest| rest.first().is_none_or(|first| *first == b'/'))
+}
+
 /// Follows `path` from the tree `root`. Symlinks are not followed.
 ///
 /// # Errors

@@ -16,11 +16,15 @@
 //! No two lines of a store, in whatever log, have the same time: it tells the
 //! order of changes.
 
-use std::{fmt, io, path::Path};
+use std::{fmt, io, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
-    base::{id::CommitId, io::PathError, time::Time},
-    disk::Disk,
+    base::{id::CommitId, io::PathError, limits, time::Time},
+    disk::{
+        Disk,
+        regular::{open_regular, read_end},
+        scratch::unique_name,
+    },
     repo::{ref_name::RefName, refs::Change},
 };
 
@@ -97,15 +101,21 @@ impl Line {
     }
 }
 
-/// Reads the lines of a log file, oldest first; none when there is no file.
+/// Reads the lines of a log file, oldest first; none when the file is missing.
+/// Reads only the last [`limits::REF_LOG_BYTES`] of a longer log.
 ///
 /// # Errors
 /// [`PathError`] when the file is there and cannot be read.
 pub fn read(file: &Path) -> Result<Vec<Line>, PathError> {
-    let bytes = match fs_err::read(file) {
+    let mut bytes = match read_end(file, limits::REF_LOG_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(PathError::when("read", file))?,
     };
+    if bytes.len() as u64 == limits::REF_LOG_BYTES {
+        // The first line may be cut off.
+        let start = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        bytes.drain(..start);
+    }
     let text = String::from_utf8_lossy(&bytes);
     // What follows the last line end is a torn line.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -124,6 +134,7 @@ pub(super) fn append(
     let fresh = !file.exists();
     let Time { secs, nanos } = change.time;
     let (who, reason) = (escape(change.who), escape(change.reason));
+    unshare(disk, file)?;
     let start = if ends_torn(file)? { "\n" } else { "" };
     let line = format!("{start}{secs}.{nanos:09}\t{old}\t{new}\t{who}\t{reason}\n");
     let mut log = disk.append(file)?;
@@ -132,10 +143,22 @@ pub(super) fn append(
     if fresh { disk.sync_folder(folder) } else { Ok(()) }
 }
 
+/// Replaces a log that has several names by a copy: in a copy of the store made of
+/// hard links, each store would otherwise log its changes in both.
+fn unshare(disk: &Disk, file: &Path) -> Result<(), PathError> {
+    let is_shared = fs_err::symlink_metadata(file).is_ok_and(|meta| meta.nlink() > 1);
+    if !is_shared {
+        return Ok(());
+    }
+    let bytes = read_end(file, limits::REF_LOG_BYTES).map_err(PathError::when("read", file))?;
+    let name = unique_name("log");
+    disk.write_whole(&file.with_file_name(name), file, &bytes)
+}
+
 /// Whether the file ends in the middle of a line.
 fn ends_torn(file: &Path) -> Result<bool, PathError> {
     use std::os::unix::fs::FileExt;
-    let open = match fs_err::File::open(file) {
+    let open = match open_regular(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other.map_err(PathError::when("read", file))?,
     };

@@ -125,6 +125,15 @@ impl RefName {
         &self.name
     }
 
+    /// Whether one of the two would be a folder of the other, where refs are files.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        let lies_in = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let (one, other_one) = (self.short(), other.short());
+        self.kind == other.kind && (lies_in(one, other_one) || lies_in(other_one, one))
+    }
+
     /// Its file in the store at `store`.
     pub fn file(&self, store: &Path) -> PathBuf {
         store.join("refs").join(self.kind.folder()).join(&*self.name)
@@ -216,6 +225,14 @@ fn broken_component_rule(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ref_that_would_be_a_folder_of_another_is_beside_it() {
+        let [a, inner, longer] = ["a", "a/b", "ab"].map(|name| RefName::branch(name).unwrap());
+        assert!(a.is_beside(&inner) && inner.is_beside(&a));
+        assert!(!a.is_beside(&longer) && !a.is_beside(&a));
+        assert!(!RefName::tag("a").unwrap().is_beside(&inner));
+    }
 
     #[test]
     fn names_that_git_would_refuse_are_refused() {

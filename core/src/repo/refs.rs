@@ -23,7 +23,7 @@ use std::{
 
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
-    disk::Disk,
+    disk::{Disk, regular::read_at_most},
     repo::{
         ref_log::{self, Target},
         ref_name::{RefKind, RefName, RefNameError},
@@ -422,23 +422,18 @@ pub(super) fn temporary(store: &Path, what: &str) -> PathBuf {
 }
 
 /// Reads a small text file; `None` when there is no such file.
-fn read_small(path: &Path, noun: &'static str) -> Result<Option<String>, RefError> {
-    use io::Read;
-    let absent = |error: &io::Error| {
-        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+pub(super) fn read_small(path: &Path, noun: &'static str) -> Result<Option<String>, RefError> {
+    use io::ErrorKind::{FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound};
+    let damaged = || RefError::Damaged { path: path.to_owned(), noun };
+    let bytes = match read_at_most(path, limits::REF_BYTES as u64) {
+        Ok(bytes) => bytes,
+        Err(error) => match error.kind() {
+            NotFound | NotADirectory | IsADirectory => return Ok(None),
+            FileTooLarge | InvalidInput => return Err(damaged()),
+            _ => return Err(PathError::when("read", path)(error).into()),
+        },
     };
-    let file = match fs_err::File::open(path) {
-        Err(error) if absent(&error) => return Ok(None),
-        other => other.map_err(PathError::when("read", path))?,
-    };
-    if file.metadata().map_err(PathError::when("read", path))?.is_dir() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    let limit = limits::REF_BYTES as u64 + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(PathError::when("read", path))?;
-    let text = String::from_utf8(bytes).ok().filter(|text| text.len() <= limits::REF_BYTES);
-    text.map(Some).ok_or_else(|| RefError::Damaged { path: path.to_owned(), noun })
+    String::from_utf8(bytes).map(Some).map_err(|_| damaged())
 }
 
 /// Paths in a folder and whether each is a folder; nothing when it is gone.

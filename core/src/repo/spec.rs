@@ -296,13 +296,23 @@ impl<'a> Revisions<'a> {
         }
         let unreadable = || SpecError::Date { date: date.to_owned() };
         let latest = (self.date)(date).ok_or_else(unreadable)?;
+        // A parent may be newer than its child, so all of history is looked at.
+        let mut newest: Option<(Time, CommitId)> = None;
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
-            let (id, commit) = step?;
-            if commit.time <= latest {
-                return Ok(id);
+            let (id, commit) = match (step, newest) {
+                (Ok(step), _) => step,
+                // What cannot be read is older, unless a clock was wrong.
+                (Err(_), Some((_, found))) => return Ok(found),
+                (Err(error), None) => return Err(error.into()),
+            };
+            if commit.time <= latest && newest.is_none_or(|(time, _)| time < commit.time) {
+                newest = Some((commit.time, id));
             }
         }
-        Err(SpecError::NoneBefore { text: rev.to_owned() })
+        match newest {
+            Some((_, id)) => Ok(id),
+            None => Err(SpecError::NoneBefore { text: rev.to_owned() }),
+        }
     }
 
     /// The error for a text that names nothing, with names close to it.

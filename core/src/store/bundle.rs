@@ -57,6 +57,12 @@ pub enum BundleError {
     /// It has more packs than are allowed.
     #[error("the bundle has more than {} packs", limits::BUNDLE_PACKS)]
     Packs,
+    /// It would name more prerequisites than a reader accepts.
+    #[error("{count} prerequisites are more than {}", limits::PREREQUISITES)]
+    Prerequisites {
+        /// How many there would be.
+        count: usize,
+    },
     /// It does not hold as much as its head says.
     #[error("the bundle has {found} {what}, but its head says {claimed}")]
     Totals {
@@ -136,6 +142,7 @@ impl BundleError {
             Self::Pack { source, .. } if source.kind() == ErrorKind::NotFound => ErrorKind::Damaged,
             Self::Pack { source, .. } => source.kind(),
             Self::Incomplete { .. } => ErrorKind::NotFound,
+            Self::Prerequisites { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Stream { source, .. } => ErrorKind::of_io(source),
             Self::Io(error) => error.kind(),
@@ -168,17 +175,21 @@ fn writing(source: io::Error) -> BundleError {
 pub struct BundleWriter<W> {
     out: W,
     bytes: u64,
+    packs: usize,
 }
 
 impl<W: Write> BundleWriter<W> {
     /// Starts with the head.
     ///
     /// # Errors
-    /// [`BundleError::Stream`].
+    /// [`BundleError::Prerequisites`], [`BundleError::Stream`].
     pub fn new(mut out: W, head: &Head) -> Result<Self, BundleError> {
+        if head.prerequisites.len() > limits::PREREQUISITES {
+            return Err(BundleError::Prerequisites { count: head.prerequisites.len() });
+        }
         let head = head.encode();
         out.write_all(&head).map_err(writing)?;
-        Ok(Self { out, bytes: head.len() as u64 })
+        Ok(Self { out, bytes: head.len() as u64, packs: 0 })
     }
 
     /// Copies a pack of `store`, whose bytes are hashed on the way. `step` is
@@ -193,6 +204,10 @@ impl<W: Write> BundleWriter<W> {
         id: PackId,
         step: &mut dyn FnMut(u64) -> Result<(), BundleError>,
     ) -> Result<(), BundleError> {
+        if self.packs == limits::BUNDLE_PACKS {
+            return Err(BundleError::Packs);
+        }
+        self.packs += 1;
         let path = store.pack_path(&id);
         let mut file = fs_err::File::open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Gone { pack: id },

@@ -37,6 +37,7 @@ use crate::{
         pack_reader::{Home, PackFile},
         pack_writer::Sealed,
         segment::{self, Segment},
+        shadow::{self, Shadows},
     },
 };
 
@@ -71,6 +72,7 @@ pub(super) struct Layout {
     pub(super) partial: PathBuf,
     pub(super) index: PathBuf,
     pub(super) tmp: PathBuf,
+    pub(super) shadow: PathBuf,
 }
 
 impl Layout {
@@ -82,6 +84,7 @@ impl Layout {
             partial: dir.join("partial"),
             index: dir.join("index"),
             tmp: dir.join("tmp"),
+            shadow: dir.join(shadow::TABLE),
         }
     }
 
@@ -161,7 +164,12 @@ pub(super) struct Catalog {
     /// Whether some frames lie elsewhere.
     pub(super) has_partial: bool,
     /// Partial packs that are here whole, too.
-    pub(super) shadowed: Vec<PackId>,
+    pub(super) superseded: Vec<PackId>,
+    /// What must not be relied on.
+    pub(super) shadows: Arc<Shadows>,
+    /// Packs that were damaged and were written anew by this open store; the
+    /// shadow table does not say so yet.
+    pub(super) healed: Vec<PackId>,
     /// Times of the packs' folders before they were listed.
     listed: [Option<SystemTime>; 2],
 }
@@ -189,6 +197,7 @@ impl Catalog {
         observer: &dyn Observer,
     ) -> Result<(Self, Repair), StoreError> {
         let mut repair = Repair::default();
+        let shadows = Shadows::load(layout, before)?;
         for attempt in 0.. {
             // Packs first: a segment is written after its pack, so what is
             // listed here has one, or will be indexed below.
@@ -204,6 +213,7 @@ impl Catalog {
                 Err(error) => return Err(error),
             }
             catalog.sort_segments();
+            catalog.shadows = shadows;
             return Ok((catalog, repair));
         }
         unreachable!("the loop above ends with a return")
@@ -217,7 +227,9 @@ impl Catalog {
             segments: self.segments.clone(),
             unreadable: self.unreadable.clone(),
             has_partial: self.has_partial,
-            shadowed: self.shadowed.clone(),
+            superseded: self.superseded.clone(),
+            shadows: Arc::clone(&self.shadows),
+            healed: self.healed.clone(),
             listed: self.listed,
         }
     }
@@ -233,7 +245,8 @@ impl Catalog {
 
     fn with_packs(layout: &Layout, before: &Self) -> Result<Self, StoreError> {
         let listed = [&layout.objects, &layout.partial].map(|folder| modified(folder));
-        let mut catalog = Self { packs: before.packs.clone(), listed, ..Self::default() };
+        let (packs, healed) = (before.packs.clone(), before.healed.clone());
+        let mut catalog = Self { packs, healed, listed, ..Self::default() };
         let known: HashMap<PackId, u32> =
             before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
         // Those first that may move to the others meanwhile.
@@ -256,13 +269,16 @@ impl Catalog {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // Opening a pipe of such a name would hang.
-            if !entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_symlink()) {
+            // Opening a pipe of such a name would hang. A link may lead to a disk
+            // that is not there.
+            let kind = entry.file_type();
+            if !kind.is_ok_and(|kind| kind.is_file() || kind.is_symlink() && entry.path().is_file())
+            {
                 continue;
             }
             let known = known.get(&id);
             match (self.slot(&id).is_some(), known) {
-                (true, _) => self.shadowed.push(id),
+                (true, _) => self.superseded.push(id),
                 (false, Some(&number)) => drop(self.numbers.insert(id, number)),
                 (false, None) => {}
             }
@@ -394,9 +410,12 @@ impl Catalog {
         (sealed, home): (&Sealed, Home),
     ) {
         if home == Home::Whole && self.slot(&sealed.id).is_some_and(|s| s.home == Home::Partial) {
-            self.shadowed.push(sealed.id);
+            self.superseded.push(sealed.id);
         }
         self.place_pack(sealed.id, layout.path(home, &sealed.id), home);
+        if home == Home::Whole {
+            self.heal(&sealed.id);
+        }
         self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));
         let records = segment::records(0, &sealed.frames, &sealed.objects);
         self.add_records(layout, disk, sealed.id, records);

@@ -6,9 +6,9 @@
 //! merged, and there are never more than seven packs of a class.
 //!
 //! Full frames are copied as they are, small ones are filled up. Either way
-//! every object is checked against its id first: a damaged pack is reported and
-//! stays where it is, and the others are merged without it. Packs that are
-//! not all here are left alone, too. The new pack is durable and indexed before the old ones go;
+//! every object is checked against its id first: a damaged pack is reported,
+//! shadowed, and stays where it is; the others are merged without it. Packs
+//! that are shadowed already, or not all here, are left alone. The new pack is durable and indexed before the old ones go;
 //! a reader that finds one gone lists again.
 
 use crate::{
@@ -71,6 +71,8 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
             }
             Err(error) => match error.damaged_pack() {
                 Some(pack) if !damaged.contains(&pack) => {
+                    // Where that cannot be written, the next one tries again.
+                    let _ = store.shadow_damage(&error);
                     damaged.push(pack);
                     failure.get_or_insert(error);
                 }
@@ -83,10 +85,8 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
 
 /// Opens the file that is locked by who merges packs, and shared by who needs
 /// them to stay.
-fn open_lock(store: &Store) -> Result<std::fs::File, PathError> {
-    let path = store.dir().join("compact.lock");
-    let file = fs_err::File::options().create(true).truncate(false).write(true).open(&path);
-    Ok(file.map_err(PathError::when("open", &path))?.into_parts().0)
+pub(super) fn open_lock(store: &Store) -> Result<std::fs::File, PathError> {
+    store.disk().lock_file(&store.dir().join("compact.lock"))
 }
 
 /// Keeps packs from being merged away, for as long as it lives.
@@ -95,7 +95,8 @@ pub struct Hold {
     _lock: Option<std::fs::File>,
 }
 
-/// The packs that are all here and their sizes, smallest first, but for some.
+/// The packs that are all here and not shadowed, and their sizes, smallest
+/// first, but for some.
 fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
     let mut sizes: Vec<_> = store
@@ -103,7 +104,9 @@ fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
         .into_iter()
         .filter_map(|id| size(&id).ok().map(|bytes| (bytes, id)))
         .collect();
-    sizes.retain(|(_, id)| !without.contains(id) && !store.is_partial(id));
+    let is_left =
+        |id: &PackId| without.contains(id) || store.is_partial(id) || store.is_shadowed(id);
+    sizes.retain(|(_, id)| !is_left(id));
     sizes.sort_unstable();
     sizes
 }
@@ -141,6 +144,7 @@ fn merge(
     // Only now is every object of the old packs durable elsewhere. Should
     // merging have given back the very bytes of one of them, that one stays.
     let merged: Vec<PackId> = packs.iter().copied().filter(|id| !made.contains(id)).collect();
+    store.note_merged(&merged, &made);
     for id in &merged {
         store.disk().remove(&store.pack_path(id))?;
     }

@@ -63,18 +63,20 @@ struct Lists<'p> {
 /// Has a turn, and gives way.
 struct Reading<'o> {
     observer: &'o dyn Observer,
+    /// Another one has found something wrong.
+    failed: &'o AtomicBool,
     turn: Option<Turn<'static>>,
     bytes: u64,
 }
 
 impl<'o> Reading<'o> {
-    fn new(observer: &'o dyn Observer) -> Self {
-        Self { observer, turn: None, bytes: 0 }
+    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool) -> Self {
+        Self { observer, failed, turn: None, bytes: 0 }
     }
 
     /// Goes on by so many bytes.
     fn go_on(&mut self, bytes: u64) -> Result<(), Halt> {
-        if self.observer.cancelled() {
+        if self.failed.load(Ordering::Relaxed) || self.observer.cancelled() {
             return Err(Halt::Cancelled);
         }
         self.bytes += bytes;
@@ -162,11 +164,8 @@ impl Incoming<'_> {
             let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
             let failure = Mutex::new(None);
             let work = || {
-                let mut reading = Reading::new(observer);
+                let mut reading = Reading::new(observer, &failed);
                 while let Some(some) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if failed.load(Ordering::Relaxed) {
-                        return;
-                    }
                     match self.check_some(&pack, some, &mut reading) {
                         Ok(()) => {}
                         Err(Halt::Cancelled) => return,

@@ -1,5 +1,7 @@
 //! Why an object could not be read or written.
 
+use std::path::PathBuf;
+
 use crate::{
     base::{
         id::{ObjectId, PackId},
@@ -57,6 +59,10 @@ pub enum StoreError {
         /// Which rule.
         source: FormatError,
     },
+
+    /// Something is not stored, because no reader would accept it.
+    #[error("this cannot be stored")]
+    Unstorable(#[from] FormatError),
 
     /// A pack breaks a rule of its format, or a newer snap wrote it.
     #[error("pack {pack} cannot be read")]
@@ -142,6 +148,15 @@ pub enum StoreError {
         source: DistantError,
     },
 
+    /// The table of shadowed objects cannot be read or written.
+    #[error("the shadow table {} cannot be used", path.display())]
+    Shadow {
+        /// Where it is.
+        path: PathBuf,
+        /// Which rule it breaks.
+        source: FormatError,
+    },
+
     /// The index could not be read or written.
     #[error(transparent)]
     Index(#[from] TableError),
@@ -176,13 +191,15 @@ impl StoreError {
             // A store that refers to what it does not have is damaged, too,
             // but the caller knows whether the id came from the store.
             Self::Missing { .. } => ErrorKind::NotFound,
-            Self::WrongKind { .. } => ErrorKind::Invalid,
+            Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }
             | Self::PackHash { .. }
             | Self::Frame { .. }
             | Self::Garbled { .. }
             | Self::Expand { .. } => ErrorKind::Damaged,
-            Self::Object { source, .. } | Self::Format { source, .. } => source.kind(),
+            Self::Object { source, .. }
+            | Self::Format { source, .. }
+            | Self::Shadow { source, .. } => source.kind(),
             Self::Compress(_) | Self::Absent { .. } => ErrorKind::Unavailable,
             Self::Gone { .. } => ErrorKind::NotFound,
             Self::Distant { source, .. } => source.kind,

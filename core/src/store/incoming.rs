@@ -82,8 +82,7 @@ impl<'s> Incoming<'s> {
         // Folders that need not survive, files that pass the same gate.
         Store::create(&dir, &Disk::scratch())?;
         let path = dir.join(sweep::LOCK);
-        let lock = fs_err::File::create(&path).map_err(PathError::when("create", &path))?;
-        let lock = lock.into_parts().0;
+        let lock = Disk::scratch().lock_file(&path)?;
         lock.lock().map_err(PathError::when("lock", &path))?;
         let own = Store::open(&dir, target.disk().clone(), observer)?;
         let (packs, gone) = (Vec::new(), gone(target));
@@ -303,10 +302,11 @@ impl<'s> Incoming<'s> {
             let objects = pack.objects()?;
             let mut known = 0;
             for object in &objects {
-                known += usize::from(self.target.locate(&object.id)?.is_some());
+                known += usize::from(self.target.is_stored(&object.id)?);
             }
-            // A pack of which a part was here is whole now.
-            if known == 0 || self.target.is_partial(id) {
+            // A pack of which a part was here is whole now, and one that was
+            // damaged here is replaced.
+            if known == 0 || self.target.is_partial(id) || self.target.is_damaged(id) {
                 self.move_pack(&pack, objects, &mut moved)?;
             } else if known < objects.len() {
                 mixed.push(pack);
@@ -341,7 +341,10 @@ impl<'s> Incoming<'s> {
         let mut moved = Added::default();
         // Somebody else may have sent some of them, too.
         let there = self.target.packs();
-        let is_here = |id: &PackId| there.binary_search(id).is_ok() && !self.target.is_partial(id);
+        let is_here = |id: &PackId| {
+            let is_there = there.binary_search(id).is_ok();
+            is_there && !self.target.is_partial(id) && !self.target.is_damaged(id)
+        };
         // So that little can come between the first that counts and the last.
         if self.packs.len() > 1 {
             for id in &self.packs {

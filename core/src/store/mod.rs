@@ -5,7 +5,8 @@
 //! bundle file that is read in place, a [`Distant`] has packs that lie elsewhere.
 //! The files in `objects/` are the whole truth, with stubs in `partial/` of what
 //! lies elsewhere; what is in `index/` is made from them and made again when it is
-//! missing or damaged.
+//! missing or damaged. Objects that are there but must not be relied on are
+//! shadowed: the file `shadow` names them.
 
 mod bundle;
 mod bundle_store;
@@ -23,14 +24,18 @@ mod gather;
 mod incoming;
 mod lane;
 mod listing;
+mod lookup;
 mod marks;
 mod need;
 mod objects;
 mod pack_reader;
 mod pack_writer;
 mod partial;
+mod relied;
 mod segment;
+mod shadow;
 mod share;
+mod stored;
 mod sweep;
 mod turns;
 mod writer;
@@ -49,5 +54,7 @@ pub use marks::Marks;
 pub use need::Needed;
 pub use objects::{Place, Store, actual_id};
 pub use pack_reader::PackFile;
+pub use relied::Reliance;
+pub use shadow::damage;
 pub use share::{Share, Shares};
 pub use writer::{Added, Writer};

@@ -14,7 +14,7 @@ use crate::{
         limits,
         observe::{Note, Observer, Silent},
     },
-    disk::{Disk, table::TableError},
+    disk::Disk,
     format::{commit::Commit, pack::ObjectKind, tree::Node, wire::FormatError},
     store::{
         StoreError,
@@ -62,8 +62,8 @@ pub struct Store {
     catalog: RwLock<Arc<Catalog>>,
     cache: Mutex<FrameCache>,
     open_packs: AtomicUsize,
-    repaired: Mutex<Repair>,
-    origin: Origin,
+    pub(super) repaired: Mutex<Repair>,
+    pub(super) origin: Origin,
     pub(super) fetcher: Option<Arc<Fetcher>>,
     /// Shared by those who add several packs that belong together.
     pub(super) coming: RwLock<()>,
@@ -79,7 +79,7 @@ pub(super) enum Origin {
 }
 
 /// How often a read starts again because packs were merged meanwhile.
-const RETRIES: usize = 16;
+pub(super) const RETRIES: usize = 16;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing below panics with a half-made change, so a poisoned lock still
@@ -171,7 +171,8 @@ impl Store {
     /// Makes the names of all packs durable, and tidies the index.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         self.disk.sync_folder(&self.layout.objects)?;
-        self.drop_shadowed();
+        self.drop_superseded();
+        self.withdraw_healed()?;
         self.merge_segments();
         Ok(())
     }
@@ -187,7 +188,12 @@ impl Store {
     pub(super) fn add_sealed(&self, sealed: &Sealed, home: Home) {
         self.change_catalog(|before| {
             let mut catalog = before.copy();
+            let healed = catalog.healed.len();
             catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
+            if catalog.healed.len() > healed {
+                // Frames of the damaged file.
+                *lock(&self.cache) = FrameCache::default();
+            }
             (catalog, ())
         });
     }
@@ -269,43 +275,6 @@ impl Store {
         self.catalog().packs.get(number as usize).map(|slot| slot.id)
     }
 
-    /// Where an object is.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the index cannot be read nor made again.
-    pub fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        self.healed(|catalog| find(catalog, id))
-    }
-
-    /// Asks the index. Where that comes upon damage, the segment is made again.
-    fn healed<T>(&self, ask: impl Fn(&Catalog) -> Result<T, TableError>) -> Result<T, StoreError> {
-        for _ in 0..RETRIES {
-            match ask(&self.catalog()) {
-                Err(TableError::Damaged { path, .. }) if self.layout.upkeep == Upkeep::Repair => {
-                    // Derived, so it is thrown away and made again.
-                    let _ = fs_err::remove_file(&path);
-                    lock(&self.repaired).damaged = true;
-                    self.refresh()?;
-                }
-                answer => return Ok(answer?),
-            }
-        }
-        Ok(ask(&self.catalog())?)
-    }
-
-    /// Where an object is that should be there. When it is not found, packs
-    /// are listed again first: another process may have added it, or moved it,
-    /// since that was done.
-    fn locate_anew(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        let place = self.locate(id)?;
-        let settled = || self.origin == Origin::Bundle || self.catalog().is_current(&self.layout);
-        if place.is_some() || settled() {
-            return Ok(place);
-        }
-        self.refresh()?;
-        self.locate(id)
-    }
-
     /// Opens a pack, or takes the one that is open.
     ///
     /// # Errors
@@ -382,9 +351,11 @@ impl Store {
 
     /// An object's bytes, checked against its id. Of a chunk list only the
     /// frame's checksum is checked, because its id is that of the content.
+    /// Where one place of it cannot be read, its other places are tried.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing, of another kind, or damaged.
+    /// [`StoreError`] when it is missing, of another kind, or damaged in every
+    /// place.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
         for _ in 0..RETRIES {
             let place =
@@ -392,18 +363,41 @@ impl Store {
             if place.kind != kind {
                 return Err(StoreError::WrongKind { id: *id, wanted: kind, found: place.kind });
             }
-            match self.cached_frame(&place) {
+            match self.object_at(id, &place) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
-                frame => return self.checked(id, &place, &frame?),
+                Err(error) if !error.is_elsewhere() => {
+                    return self.object_beside(id, &place, error);
+                }
+                bytes => return bytes,
             }
         }
         Err(StoreError::Missing { id: *id, wanted: kind })
     }
 
-    /// Takes an object out of its frame and checks it.
-    fn checked(&self, id: &ObjectId, place: &Place, frame: &[u8]) -> Result<Vec<u8>, StoreError> {
+    /// Reads the object from any other place than `unreadable`, whose error is
+    /// `error`; returns that error if every other place fails, too.
+    fn object_beside(
+        &self,
+        id: &ObjectId,
+        unreadable: &Place,
+        error: StoreError,
+    ) -> Result<Vec<u8>, StoreError> {
+        // Later lookups prefer other places right away.
+        self.shadow_in_memory(&error);
+        let other = |place: &Place| {
+            if place == unreadable || place.kind != unreadable.kind {
+                return None;
+            }
+            self.object_at(id, place).ok()
+        };
+        self.places(id)?.iter().find_map(other).ok_or(error)
+    }
+
+    /// Reads an object in one place and checks it.
+    fn object_at(&self, id: &ObjectId, place: &Place) -> Result<Vec<u8>, StoreError> {
+        let frame = self.cached_frame(place)?;
         let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
-        let bytes = place.slice(frame).map_err(|source| StoreError::Format { pack, source })?;
+        let bytes = place.slice(&frame).map_err(|source| StoreError::Format { pack, source })?;
         match actual_id(place.kind, bytes) {
             Some(actual) if actual != *id => Err(StoreError::Damaged { pack, wanted: *id, actual }),
             _ => Ok(bytes.to_vec()),
@@ -439,49 +433,6 @@ impl Store {
         let place = self.locate_anew(&object)?;
         content_at(object, place, &|id, kind| self.object(id, kind))
     }
-
-    /// Objects with ids from `low` to `high`, sorted, at most `limit`.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the index cannot be read.
-    pub fn ids_between(
-        &self,
-        low: &[u8; 32],
-        high: &[u8; 32],
-        limit: usize,
-    ) -> Result<Vec<(ObjectId, ObjectKind)>, StoreError> {
-        let mut ids = self.healed(|catalog| {
-            let mut ids = Vec::new();
-            for segment in &catalog.segments {
-                let before = ids.len();
-                segment.between(low, high, &mut |id, place| {
-                    ids.push((id, place.kind));
-                    ids.len() - before < limit
-                })?;
-            }
-            Ok(ids)
-        })?;
-        ids.sort_unstable();
-        ids.dedup();
-        ids.truncate(limit);
-        Ok(ids)
-    }
-}
-
-/// Where an object is: in a whole pack, if there is one that has it.
-fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
-    let is_whole = |place: &Place| catalog.packs[place.pack as usize].home == Home::Whole;
-    let any = |_: &Place| true;
-    let choices: &[&dyn Fn(&Place) -> bool] =
-        if catalog.has_partial { &[&is_whole, &any] } else { &[&any] };
-    for will_do in choices {
-        for segment in &catalog.segments {
-            if let Some(place) = segment.find(id, will_do)? {
-                return Ok(Some(place));
-            }
-        }
-    }
-    Ok(None)
 }
 
 /// What the bytes of an object hash to; `None` for a chunk list, which cannot

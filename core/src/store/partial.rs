@@ -51,6 +51,21 @@ impl Store {
         self.packs().into_iter().filter(is_partial).collect()
     }
 
+    /// Removes a stub that is of no use any more: the pack is gone where it lay,
+    /// and other packs have all objects of it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be removed.
+    pub fn remove_stub(&self, pack: &PackId) -> Result<(), StoreError> {
+        if !self.is_partial(pack) {
+            return Ok(());
+        }
+        let layout = self.layout();
+        self.disk().remove(&layout.path(Home::Partial, pack))?;
+        self.disk().sync_folder(&layout.partial)?;
+        self.refresh()
+    }
+
     /// Removes stubs from the store in `dir`, but for those that `keep` says.
     /// For those who open it next; nobody has it open who would miss them.
     ///
@@ -222,6 +237,7 @@ impl Store {
         self.change_catalog(|before| {
             let mut catalog = before.copy();
             catalog.place_pack(*pack, to, Home::Whole);
+            catalog.heal(pack);
             catalog.has_partial = catalog
                 .numbers
                 .values()
@@ -229,6 +245,7 @@ impl Store {
             (catalog, ())
         });
         drop(locked);
+        self.withdraw_healed()?;
         Ok(true)
     }
 
@@ -247,16 +264,16 @@ impl Store {
     }
 
     /// Removes partial packs that are here whole, too, once that is durable.
-    pub(super) fn drop_shadowed(&self) {
-        if self.catalog().shadowed.is_empty() {
+    pub(super) fn drop_superseded(&self) {
+        if self.catalog().superseded.is_empty() {
             return;
         }
-        let shadowed = self.change_catalog(|before| {
+        let superseded = self.change_catalog(|before| {
             let mut catalog = before.copy();
-            let shadowed = std::mem::take(&mut catalog.shadowed);
-            (catalog, shadowed)
+            let superseded = std::mem::take(&mut catalog.superseded);
+            (catalog, superseded)
         });
-        for id in shadowed {
+        for id in superseded {
             // Held by whoever makes a stub of it just now.
             let whole = self.layout().path(Home::Whole, &id);
             let Ok(locked) = fs_err::File::open(&whole) else { continue };

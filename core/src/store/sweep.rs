@@ -31,6 +31,10 @@ impl Store {
 
 /// Removes what nobody owns. Failures do not matter: the next one tries again.
 pub(super) fn run(tmp: &Path) {
+    // A link leads to somebody else's files.
+    if tmp.is_symlink() {
+        return;
+    }
     let Ok(entries) = fs_err::read_dir(tmp) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();

@@ -88,7 +88,7 @@ enum Purpose {
 /// being written goes; those already sealed stay, as objects that nothing refers
 /// to yet.
 pub struct Writer<'s> {
-    store: &'s Store,
+    pub(super) store: &'s Store,
     level: i32,
     lanes: Vec<Mutex<Lane>>,
     metadata: Mutex<Metadata>,
@@ -158,6 +158,11 @@ impl<'s> Writer<'s> {
         Self::for_purpose(store, level, 1, Purpose::Count)
     }
 
+    /// Whether nothing is written.
+    pub(super) fn is_counting(&self) -> bool {
+        self.purpose == Purpose::Count
+    }
+
     fn for_purpose(
         store: &'s Store,
         level: i32,
@@ -208,21 +213,26 @@ impl<'s> Writer<'s> {
         &self.claimed[usize::from(id.as_bytes()[31]) % SHARDS]
     }
 
-    /// Whether the object is in the store or about to be.
+    /// Whether the object is about to be stored.
+    pub(super) fn is_claimed(&self, id: &ObjectId) -> bool {
+        lock(self.shard(id)).contains(id)
+    }
+
+    /// Whether the object is stored here, whole and unshadowed, or about to be.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(lock(self.shard(id)).contains(id) || self.store.locate(id)?.is_some())
+        Ok(self.is_claimed(id) || self.store.is_stored(id)?)
     }
 
     /// Whether the object is new and wanted; then it is the caller's to add.
     pub(super) fn claim(&self, object: &Object) -> Result<bool, StoreError> {
-        if self.store.locate(&object.id)?.is_some() {
+        if self.store.is_stored(&object.id)? {
             return Ok(false);
         }
         let mut claimed = lock(self.shard(&object.id));
-        if self.purpose == Purpose::Count && claimed.len() >= COUNTED {
+        if self.is_counting() && claimed.len() >= COUNTED {
             claimed.clear();
         }
         let new = claimed.insert(object.id);
@@ -231,7 +241,7 @@ impl<'s> Writer<'s> {
             self.counts[OBJECTS].fetch_add(1, Ordering::Relaxed);
             self.counts[RAW_BYTES].fetch_add(u64::from(object.bytes), Ordering::Relaxed);
         }
-        Ok(new && self.purpose == Purpose::Write)
+        Ok(new && !self.is_counting())
     }
 
     /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] through a lane,

@@ -150,6 +150,11 @@ impl Client {
         self.service.conditions()
     }
 
+    /// Whether it may claim to keep to conditions and not do so.
+    pub fn must_prove_conditions(&self) -> bool {
+        self.service.must_prove_conditions()
+    }
+
     /// Whether a store must be made before anything else is written to it.
     pub fn is_made_first(&self) -> bool {
         self.service.is_made_first()

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::{
     base::io::PathError,
-    disk::{Disk, Renamed, scratch::unique_name},
+    disk::{Disk, Renamed, regular::open_regular, scratch::unique_name},
 };
 
 use super::{
@@ -38,20 +38,24 @@ const LOCK: &str = "tmp/lock";
 #[derive(Clone, Debug)]
 pub struct Folder {
     root: PathBuf,
-    disk: Disk,
     traffic: Arc<Traffic>,
 }
 
 impl Folder {
     /// Objects in `root`, which need not exist before something is written.
     pub fn new(root: PathBuf, traffic: Arc<Traffic>) -> Self {
-        Self { root, disk: Disk::default(), traffic }
+        Self { root, traffic }
+    }
+
+    /// What changes files here. New ones are as open as the packs that are there.
+    fn disk(&self) -> Disk {
+        Disk::default().in_store(&self.root)
     }
 
     /// Opens an object; with its path and length.
     fn open(&self, key: &str) -> Result<(fs_err::File, PathBuf, u64), Problem> {
         let path = self.root.join(key);
-        let file = fs_err::File::open(&path).map_err(PathError::when("open", &path))?;
+        let file = open_regular(&path).map_err(PathError::when("open", &path))?;
         let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
         Ok((file, path, length))
     }
@@ -97,10 +101,11 @@ impl Folder {
         let (Some(folder), temporary) = (path.parent(), self.root.join(TEMPORARY)) else {
             return Err(Problem::Unsupported);
         };
-        self.disk.create_folders(folder)?;
-        self.disk.create_folders(&temporary)?;
+        let disk = self.disk();
+        disk.create_folders(folder)?;
+        disk.create_folders(&temporary)?;
         let mut source = fs_err::File::open(from).map_err(PathError::when("open", from))?;
-        let mut file = self.disk.create(&temporary.join(unique_name("put")))?;
+        let mut file = disk.create(&temporary.join(unique_name("put")))?;
         let mut piece = vec![0; PIECE_BYTES.min(length as usize)];
         let mut left = length;
         while left > 0 {
@@ -111,9 +116,9 @@ impl Folder {
             left -= bytes;
         }
         file.sync()?;
-        self.disk.replace(file.path(), &path)?;
+        disk.replace(file.path(), &path)?;
         file.keep();
-        self.disk.sync_folder(folder)?;
+        disk.sync_folder(folder)?;
         self.traffic.sent(length);
         Ok(())
     }
@@ -123,15 +128,16 @@ impl Folder {
         let (Some(folder), temporary) = (path.parent(), self.root.join(TEMPORARY)) else {
             return Err(Problem::Unsupported);
         };
-        self.disk.create_folders(folder)?;
-        self.disk.create_folders(&temporary)?;
-        let mut file = self.disk.create(&temporary.join(unique_name("put")))?;
+        let disk = self.disk();
+        disk.create_folders(folder)?;
+        disk.create_folders(&temporary)?;
+        let mut file = disk.create(&temporary.join(unique_name("put")))?;
         file.write(bytes)?;
         file.sync()?;
         match when {
-            When::Always => self.disk.replace(file.path(), &path)?,
+            When::Always => disk.replace(file.path(), &path)?,
             When::Absent => {
-                if self.disk.rename_new(file.path(), &path)? == Renamed::Taken {
+                if disk.rename_new(file.path(), &path)? == Renamed::Taken {
                     return Err(Problem::Conflict);
                 }
             }
@@ -140,11 +146,11 @@ impl Folder {
                 if self.version_now(key)?.as_ref() != Some(version) {
                     return Err(Problem::Conflict);
                 }
-                self.disk.replace(file.path(), &path)?;
+                disk.replace(file.path(), &path)?;
             }
         }
         file.keep();
-        self.disk.sync_folder(folder)?;
+        disk.sync_folder(folder)?;
         self.traffic.sent(bytes.len() as u64);
         Ok(version_of(bytes))
     }
@@ -154,8 +160,7 @@ impl Folder {
     fn lock(&self) -> Result<Locked, PathError> {
         let path = self.root.join(LOCK);
         loop {
-            let file = fs_err::File::create(&path).map_err(PathError::when("create", &path))?;
-            let (file, path) = file.into_parts();
+            let file = self.disk().lock_file(&path)?;
             file.lock().map_err(PathError::when("lock", &path))?;
             let ours = file.metadata().map_err(PathError::when("stat", &path))?;
             // Whoever had it before has taken it away.
@@ -294,12 +299,16 @@ impl Service for Folder {
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
         self.run(("remove", Kind::Delete), key, |folder, key| {
-            Ok(folder.disk.remove(&folder.root.join(key))?)
+            Ok(folder.disk().remove(&folder.root.join(key))?)
         })
     }
 
     fn conditions(&self) -> Conditions {
         Conditions { absent: true, unchanged: true }
+    }
+
+    fn must_prove_conditions(&self) -> bool {
+        false
     }
 }
 

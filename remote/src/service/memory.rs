@@ -138,6 +138,10 @@ impl Service for Memory {
     fn conditions(&self) -> Conditions {
         self.conditions
     }
+
+    fn must_prove_conditions(&self) -> bool {
+        false
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -144,6 +144,9 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// Which conditions it keeps to.
     fn conditions(&self) -> Conditions;
 
+    /// Whether it may claim to keep to conditions and not do so: others wrote it.
+    fn must_prove_conditions(&self) -> bool;
+
     /// How many requests it bears at a time, if that is known beforehand.
     fn at_once(&self) -> usize {
         usize::MAX

@@ -1,6 +1,10 @@
 //! From a location to the service that it names.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use opendal::{Operator, services};
 
@@ -45,6 +49,12 @@ pub enum OpenError {
         /// What is wrong.
         why: String,
     },
+    /// The store of a project, or a bare store.
+    #[error("{location} is a store that is committed to, not a remote")]
+    LocalStore {
+        /// Where.
+        location: String,
+    },
     /// A secret key without the name that it belongs to.
     #[error("there is a secret for {location}, but not the name of its key")]
     Half {
@@ -77,6 +87,9 @@ pub fn open(
     let option = |name: &str| options.get(name).map(String::as_str);
     let opener = Opener { location, secrets, traffic };
     match location.scheme {
+        Scheme::File if is_local_store(Path::new(&location.path)) => {
+            Err(OpenError::LocalStore { location: location.to_string() })
+        }
         Scheme::File => {
             Ok(Arc::new(Folder::new(PathBuf::from(&location.path), Arc::clone(traffic))))
         }
@@ -88,6 +101,14 @@ pub fn open(
         Scheme::Sftp => opener.sftp(&option),
         Scheme::Http | Scheme::Https => opener.server(),
     }
+}
+
+/// Whether a folder is a store that somebody commits to: a remote has neither a
+/// lock nor a cache, and its refs have another form.
+fn is_local_store(folder: &Path) -> bool {
+    folder.join("config.toml").is_file()
+        && folder.join("lock").is_file()
+        && folder.join("cache").is_dir()
 }
 
 type Get<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;

@@ -168,10 +168,24 @@ impl Bucket {
     ) -> Result<Option<Version>, ServiceError> {
         self.count(Kind::Put, bytes.len(), 0);
         self.pace_up(bytes.len() as u64).await;
+        let length = bytes.len() as u64;
         let write = self.operator.write_options(key, bytes, options);
         let (result, reply) = Reply::of(write).await;
         let metadata = result.map_err(|error| told("write", key, &error, reply))?;
+        self.confirm(key, length, &metadata).await?;
         Ok(version_of(&metadata))
+    }
+
+    /// Makes sure that an object was written. Anything between here and there can
+    /// answer with 200, so without a version in the answer the service is asked
+    /// for the object.
+    async fn confirm(&self, key: &str, length: u64, answer: &Metadata) -> Result<(), ServiceError> {
+        let is_told = self.puts == Puts::Aside || self.traffic.is_some();
+        if is_told || version_of(answer).is_some() || self.length(key).await? == Some(length) {
+            return Ok(());
+        }
+        let message = "the answer says that it is written, and it is not there".to_owned();
+        Err(ServiceError::new("write", key, What::Temporary, message))
     }
 
     async fn write_file_now(
@@ -185,7 +199,8 @@ impl Bucket {
         }
         let write = with_file((path.to_owned(), 0..length), self.operator.write(key, Bytes::new()));
         let (result, reply) = Reply::of(write).await;
-        result.map(drop).map_err(|error| told("write", key, &error, reply))
+        let metadata = result.map_err(|error| told("write", key, &error, reply))?;
+        self.confirm(key, length, &metadata).await
     }
 
     /// Writes a file piece by piece to a service that takes it so.
@@ -437,6 +452,10 @@ impl Service for Bucket {
         let can = self.operator.info().capability();
         let unchanged = can.write_with_if_match || can.write_with_if_version_match;
         Conditions { absent: can.write_with_if_not_exists, unchanged }
+    }
+
+    fn must_prove_conditions(&self) -> bool {
+        true
     }
 }
 

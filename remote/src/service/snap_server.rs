@@ -239,6 +239,7 @@ impl SnapServer {
         when: When,
     ) -> Result<Option<Version>, ServiceError> {
         let put = |path: &str| self.request(Method::PUT, path);
+        let moved_to = key.starts_with(REFS).then(|| first_line(&bytes)).flatten();
         let (request, body) = if key == CONFIG {
             (put(""), bytes)
         } else if key == HEAD {
@@ -260,15 +261,17 @@ impl SnapServer {
                 request.header(header::IF_MATCH, etag.unwrap_or_default())
             }
         };
-        self.ask((request, body), limits::REPLY_BYTES, ("write", key)).await.map(|_| None)
+        let answer = self.ask((request, body), limits::REPLY_BYTES, ("write", key)).await?;
+        // A ref's ETag is the commit: the sign that a snap server has moved it.
+        let etag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
+        let etag = etag.filter(|etag| moved_to.is_some_and(|id| *etag == format!("\"{id}\"")));
+        Ok(etag.map(|etag| Version { etag: Some(etag.to_owned()), generation: None }))
     }
 
     /// A ref's text says where it is to stand, and who says so, which the server
     /// does not keep.
     fn move_ref(&self, key: &str, text: &[u8]) -> Result<(Builder, Bytes), ServiceError> {
-        let first = std::str::from_utf8(text).ok().and_then(|text| text.lines().next());
-        let commit: Option<CommitId> = first.and_then(|line| line.parse().ok());
-        let commit = commit.ok_or_else(|| unknown("write", key))?;
+        let commit = first_line(text).ok_or_else(|| unknown("write", key))?;
         if *commit.as_bytes() == [0; 32] {
             return Ok((self.request(Method::DELETE, key), Bytes::new()));
         }
@@ -373,6 +376,10 @@ impl Service for SnapServer {
         Conditions { absent: true, unchanged: true }
     }
 
+    fn must_prove_conditions(&self) -> bool {
+        false
+    }
+
     fn write_file<'a>(
         &'a self,
         key: &'a str,
@@ -446,6 +453,11 @@ impl Service for SnapServer {
     fn removed_at_once(&self) -> usize {
         usize::MAX
     }
+}
+
+/// The commit that the text of a ref names.
+fn first_line(text: &[u8]) -> Option<CommitId> {
+    std::str::from_utf8(text).ok()?.lines().next()?.parse().ok()
 }
 
 fn unknown(operation: &'static str, key: &str) -> ServiceError {

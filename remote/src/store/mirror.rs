@@ -34,6 +34,12 @@ const SEEN: &str = "seen";
 /// File that is there while packs are sent.
 const SENDING: &str = "sending";
 
+/// File that says whether the service keeps to conditions, once that was tried.
+const CONDITIONS: &str = "conditions";
+
+/// The words in it.
+const KEPT: [(&str, bool); 2] = [("kept\n", true), ("ignored\n", false)];
+
 /// File that whoever changes the folder locks.
 const LOCK: &str = "lock";
 
@@ -177,6 +183,18 @@ impl Mirror {
     /// Remembers that there is a store. Where that fails it is asked again.
     pub fn remember_seen(&self) {
         let _ = self.write(SEEN, "");
+    }
+
+    /// Whether the service keeps to the conditions of writes, once that was tried.
+    pub fn keeps_conditions(&self) -> Option<bool> {
+        let text = fs_err::read_to_string(self.dir.join(CONDITIONS)).ok()?;
+        KEPT.iter().find(|(word, _)| *word == text).map(|(_, kept)| *kept)
+    }
+
+    /// Remembers that. Where that fails it is tried again.
+    pub fn remember_conditions(&self, is_kept: bool) {
+        let word = KEPT.iter().find(|(_, kept)| *kept == is_kept);
+        let _ = word.map(|(word, _)| self.write(CONDITIONS, word));
     }
 
     /// Whether packs may have been sent that no outline tells of.

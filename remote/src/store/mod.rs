@@ -15,25 +15,31 @@
 //! used. What was read of `index/` is kept in a [`Mirror`] and never read again.
 
 pub mod claims;
+mod conditions;
 mod error;
 pub mod heads;
 pub mod index;
 pub mod mirror;
 pub mod refs;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 use bytes::Bytes;
 use snap_core::{
     base::limits,
     repo::{config::Config, ref_name::RefName},
 };
+use tokio::sync::OnceCell;
 
 pub use crate::service::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
 pub use error::RemoteError;
 pub use mirror::Mirror;
 
-use crate::service::{Object, What, When, client::Client};
+use crate::service::{Conditions, Object, ServiceError, What, When, client::Client};
 
 /// What the keys in a store begin with.
 const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];
@@ -60,6 +66,10 @@ pub struct RemoteStore {
     index_file_bytes: u64,
     /// What is known is forgotten only of a store that is there.
     is_kept: bool,
+    /// Its settings, once they were read or written.
+    config: Mutex<Option<Bytes>>,
+    /// Which conditions the service keeps to, once that was needed.
+    conditions: OnceCell<Conditions>,
 }
 
 /// What was found when a remote store was looked at.
@@ -81,7 +91,16 @@ impl RemoteStore {
         let client = client.at(&location);
         let (mirror, listed) = (Mirror::open(cache)?, BTreeMap::new());
         let index_file_bytes = index::FILE_BYTES;
-        Ok(Self { client, location, mirror, listed, index_file_bytes, is_kept: false })
+        Ok(Self {
+            client,
+            location,
+            mirror,
+            listed,
+            index_file_bytes,
+            is_kept: false,
+            config: Mutex::default(),
+            conditions: OnceCell::new(),
+        })
     }
 
     /// The same, which keeps what is known when there is no store any more: that
@@ -179,7 +198,27 @@ impl RemoteStore {
             source: Box::new(source),
         })?;
         self.mirror.remember_seen();
+        self.note_config(object.bytes);
         Ok(Found::Store)
+    }
+
+    fn note_config(&self, bytes: Bytes) {
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+    }
+
+    fn config(&self) -> Option<Bytes> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn begin(
+        &self,
+        (config, head): (&Bytes, &Bytes),
+        when: When,
+    ) -> (Result<(), ServiceError>, Result<(), ServiceError>) {
+        let config = self.client.write(CONFIG, config.clone(), when.clone());
+        let head = self.client.write(HEAD, head.clone(), when);
+        let (config, head) = futures::join!(config, head);
+        (config.map(drop), head.map(drop))
     }
 
     /// Makes a store where there is nothing: its settings, and the branch that
@@ -189,20 +228,25 @@ impl RemoteStore {
     /// [`RemoteError::Service`]; [`RemoteError::Config`] when somebody was
     /// faster, and newer.
     pub async fn create(&self, config: &str, head: &RefName) -> Result<(), RemoteError> {
-        let when = match self.client.conditions().absent {
-            true => When::Absent,
-            false => When::Always,
-        };
+        let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
+        let when = if can.absent { When::Absent } else { When::Always };
         let head = format!("ref: refs/{}/{}\n", head.kind().folder(), head.short());
-        let config = self.client.write(CONFIG, Bytes::from(config.to_owned()), when.clone());
-        let head = self.client.write(HEAD, head.into(), when);
-        let (config, head) = futures::join!(config, head);
-        match head {
+        let (text, head) = (Bytes::from(config.to_owned()), Bytes::from(head));
+        let (mut config, mut head_written) = self.begin((&text, &head), when).await;
+        let is_refused = |error: &ServiceError| error.what == What::Unsupported;
+        if can.absent && config.as_ref().is_err_and(is_refused) {
+            self.mirror.remember_conditions(false);
+            (config, head_written) = self.begin((&text, &head), When::Always).await;
+        }
+        match head_written {
             Err(error) if error.what != What::Conflict => return Err(error.into()),
             _ => {}
         }
         match config {
-            Ok(_) => self.mirror.remember_seen(),
+            Ok(_) => {
+                self.mirror.remember_seen();
+                self.note_config(text);
+            }
             Err(error) if error.what == What::Conflict => {
                 let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
                 self.check_config(config)?;

@@ -24,7 +24,7 @@ use snap_core::{
 };
 
 use super::{REFS, RemoteError, RemoteStore};
-use crate::service::{Object, Version, What, When};
+use crate::service::{Object, ServiceError, Version, What, When};
 
 /// Where a ref stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,27 +130,44 @@ impl RemoteStore {
         expected: &Slot,
         (new, observer): (Option<CommitId>, &dyn Observer),
     ) -> Result<(), RemoteError> {
-        let can = self.client.conditions();
+        let can = self.conditions(observer).await?;
         let when = match &expected.version {
             None if can.absent && expected.nonce.is_none() => When::Absent,
             Some(version) if can.unchanged => When::Unchanged(version.clone()),
             _ => return self.swap_claimed(name, expected, (new, observer)).await,
         };
         let (key, nonce) = (key(name), nonce());
-        match self.client.write(&key, text(new, &nonce), when).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.what == What::Conflict => {
-                let now = self.slot(name).await?;
-                // A snap server keeps no nonces: there, what stands where it
-                // should is as good as ours.
-                let has_none = now.nonce.as_ref().is_none_or(String::is_empty);
-                match now.nonce == Some(nonce) || (has_none && now.commit == new) {
-                    true => Ok(()),
-                    false => Err(self.raced(name, &now)),
-                }
+        let is_told = match self.client.write(&key, text(new, &nonce), when).await {
+            Ok(Some(version)) if version.etag.is_some() || version.generation.is_some() => {
+                return Ok(());
             }
-            Err(error) => Err(error.into()),
+            // Anything between here and there can answer with 200. Only a version is
+            // the service's own sign.
+            Ok(_) => true,
+            Err(error) if error.what == What::Conflict => false,
+            Err(error) => return Err(error.into()),
+        };
+        let now = self.slot(name).await?;
+        // A snap server keeps no nonces: there, what stands where it should is as
+        // good as ours.
+        let has_none = now.nonce.as_ref().is_none_or(String::is_empty);
+        if now.nonce == Some(nonce) || (has_none && now.commit == new) {
+            return Ok(());
         }
+        let stands = (&now.commit, &now.nonce) == (&expected.commit, &expected.nonce);
+        match is_told && stands {
+            true => Err(self.unwritten(&key)),
+            false => Err(self.raced(name, &now)),
+        }
+    }
+
+    /// The error that a write was answered as done, and is not.
+    fn unwritten(&self, key: &str) -> RemoteError {
+        let message = "the answer says that it is written, and it is not: something between here \
+                       and there answers in place of the service"
+            .to_owned();
+        let error = ServiceError::new("write", key, What::Other, message);
+        ServiceError { location: self.location.clone(), ..error }.into()
     }
 
     pub(super) fn raced(&self, name: &RefName, now: &Slot) -> RemoteError {

@@ -1,13 +1,17 @@
 //! Fetch: what is not here of packs that are here in part.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use snap_core::{
     base::{
         id::PackId,
         observe::{Observer, Phase},
     },
-    ops::absent::{Depth, Wanted},
+    format::shadow::{Extent, Reason},
+    ops::{
+        absent::{Depth, Wanted},
+        reach::ReachError,
+    },
     store::{Store, StoreError},
 };
 use tokio::runtime::Handle;
@@ -51,10 +55,9 @@ pub fn run(
     if partial.is_empty() {
         return Ok(Outcome::default());
     }
-    let known: HashSet<PackId> = remote.mirror().store().packs().into_iter().collect();
-    if partial.iter().any(|id| !known.contains(id)) {
-        runtime.block_on(learn(remote))?;
-    }
+    // Packs may have been merged there since the index was last read.
+    runtime.block_on(learn(remote))?;
+    let gone = relocate(store, remote)?;
     let (received_bytes, completed) = match what {
         What::Everything => {
             let came = everything(store, remote, (runtime, observer))?;
@@ -68,7 +71,55 @@ pub fn run(
             (came, promote(store, remote, observer)?)
         }
     };
-    Ok(Outcome { received_bytes, completed, partial: store.partial_packs().len() as u64 })
+    match gone {
+        Some(gone) => Err(RemoteError::Incomplete {
+            location: remote.location().to_owned(),
+            source: Box::new(ReachError::Store(gone)),
+        }),
+        None => {
+            let partial = store.partial_packs().len() as u64;
+            Ok(Outcome { received_bytes, completed, partial })
+        }
+    }
+}
+
+/// Looks up objects of stubs whose packs the remote does not have any more in
+/// its other packs. Stubs of those take the place of the old ones. Returns an
+/// error that names the first object that is neither there nor here; its stub
+/// stays for what else is in it, and is shadowed.
+fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, RemoteError> {
+    let there = remote.mirror().store();
+    let known: HashSet<PackId> = there.packs().into_iter().collect();
+    let (mut stubs, mut replaced, mut kept) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let mut gone = None;
+    for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
+        let mut is_found = true;
+        for object in store.open_pack(&id)?.objects()? {
+            if store.is_stored(&object.id)? {
+                continue;
+            }
+            if let Some(place) = there.locate(&object.id)? {
+                stubs.extend(there.pack_id(place.pack));
+                continue;
+            }
+            is_found = false;
+            let place = store.locate(&object.id)?;
+            if !place.map_or(Ok(false), |place| store.is_here(&place))? {
+                let (id, wanted) = (object.id, object.kind);
+                gone.get_or_insert(StoreError::Missing { id, wanted });
+            }
+        }
+        if is_found { replaced.push(id) } else { kept.push(id) }
+    }
+    let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| there.outline(id)).collect();
+    store.add_stubs(&outlines?)?;
+    replaced.iter().try_for_each(|id| store.remove_stub(id))?;
+    if !kept.is_empty() {
+        store.change_shadows(&|table| {
+            kept.iter().for_each(|id| table.add(*id, Reason::Damaged, Extent::Whole));
+        })?;
+    }
+    Ok(gone)
 }
 
 async fn learn(remote: &mut RemoteStore) -> Result<(), RemoteError> {

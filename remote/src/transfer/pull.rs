@@ -112,8 +112,13 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
     }
     observer.phase(Phase::Structure, None);
     let marks = Marks::new(store);
-    match reach::visit(store, &[commit], &mut |id, _| marks.mark(id), observer) {
-        Ok(()) => Ok(true),
+    let mut is_shadowed = false;
+    let mut enter = |id: &ObjectId, _: &Place| {
+        is_shadowed |= store.locate_unshadowed(id)?.is_none();
+        marks.mark(id)
+    };
+    match reach::visit(store, &[commit], &mut enter, observer) {
+        Ok(()) => Ok(!is_shadowed),
         Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
         // What is missing or damaged here may come from there.
         Err(_) => Ok(false),

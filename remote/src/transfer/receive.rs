@@ -93,10 +93,10 @@ fn remove(dir: &Path) {
 
 /// Makes a folder and locks it; `None` when somebody else has.
 fn lock(dir: &Path) -> Result<Option<File>, StoreError> {
-    Disk::scratch().create_folders(dir)?;
+    let disk = Disk::scratch();
+    disk.create_folders(dir)?;
     let path = dir.join(LOCK);
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(PathError::when("create", &path))?;
+    let file = disk.lock_file(&path)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),

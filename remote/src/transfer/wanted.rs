@@ -31,8 +31,9 @@ pub(super) struct Lacking<'a> {
 }
 
 impl Lacking<'_> {
+    /// Whether an object is not here, or must not be relied on here.
     pub(super) fn is_missing(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.here.locate(id)?.is_none())
+        Ok(self.here.locate_unshadowed(id)?.is_none())
     }
 
     pub(super) fn is_wanted(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {

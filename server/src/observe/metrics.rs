@@ -251,16 +251,10 @@ fn sizes(hub: &Hub, mut before: Sizes) -> Sizes {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use snap_core::repo::Config;
-    use snap_remote::service::open::Secrets;
 
     use super::*;
-    use crate::{
-        settings::Limits,
-        upstream::{Origin, Upstream, cache::Cache},
-    };
+    use crate::upstream::tests::in_folder;
 
     #[test]
     fn nobody_waits_while_stores_are_measured() {
@@ -287,17 +281,7 @@ mod tests {
     fn what_is_closed_is_not_opened_to_be_measured_again() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let there = folder.path().join("there");
-        fs_err::create_dir(&there).unwrap();
-        let origin = Origin {
-            location: format!("file://{}", there.display()).parse().unwrap(),
-            options: BTreeMap::new(),
-            secrets: Secrets::default(),
-        };
-        let cache = Cache::open(&folder.path().join("cache"), &origin.key(), 1 << 30).unwrap();
-        let handle = runtime.handle().clone();
-        let upstream = Upstream::new(origin, cache, &Limits::default(), handle).unwrap();
-        let hub = Hub::behind(upstream);
+        let hub = Hub::behind(in_folder(folder.path(), runtime.handle()));
         hub.create("a", &Config::default().to_text()).unwrap();
         let known = |packs| Sizes::from([("a".to_owned(), Size { packs, bytes: 7 })]);
         assert_eq!(sizes(&hub, known(3)), known(3));

@@ -267,12 +267,7 @@ impl Repository {
             Err(RefError::Moved { found: None, .. }) => {
                 Err(Problem::new(Code::Conflict, format!("{name} is not there")))
             }
-            // No condition that a client might send would let it go well.
-            Err(RefError::Beside { name, other }) => {
-                let (folder, name) = (name.kind().folder(), name.short());
-                let why = format!("`{folder}/{name}` cannot be beside `{folder}/{other}`");
-                Err(Problem::new(Code::Rejected, why))
-            }
+            Err(RefError::Beside { name, other }) => Err(Problem::beside(&name, &other)),
             moved => Ok(moved?),
         }
     }

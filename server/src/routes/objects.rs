@@ -114,7 +114,7 @@ fn is_missing(
     id: &ObjectId,
     has_looked: &mut bool,
 ) -> Result<bool, Problem> {
-    let is_missing = || Ok(repository.repo().store().locate(id)?.is_none());
+    let is_missing = || Ok(repository.repo().store().locate_unshadowed(id)?.is_none());
     if is_missing()? && !std::mem::replace(has_looked, true) {
         repository.look_shared()?;
     }
@@ -170,7 +170,7 @@ async fn missing_of_json(server: Server, repo: String, body: Body) -> Result<Res
     let (ids, memory) = missing.await?;
     let body = if ids.len() <= FEW_IDS {
         let mut text = Vec::with_capacity(ids.len() * 67 + 16);
-        write_json(&ids, &mut text).expect("memory takes everything");
+        write_json(&ids, &mut text).map_err(|_| Problem::new(Code::Unavailable, ""))?;
         text.into()
     } else {
         let write = move |out: &mut dyn Write| {

@@ -362,6 +362,13 @@ impl Behind {
         if slot.commit != expected {
             return Err(stands(name, slot.commit));
         }
+        if new.is_some() && slot.commit.is_none() {
+            // A bucket has no folders, and would take it; whoever clones has.
+            let (refs, _) = self.standings()?;
+            if let Some((other, _)) = refs.iter().find(|(other, _)| name.is_beside(other)) {
+                return Err(Problem::beside(name, other.short()));
+            }
+        }
         self.moves.fetch_add(1, Ordering::SeqCst);
         let swapped = self.upstream.runtime.block_on(remote.swap(name, &slot, new));
         self.moves.fetch_add(1, Ordering::SeqCst);

@@ -25,7 +25,7 @@ use std::{
 
 use snap_core::{
     base::{id::PackId, io::PathError},
-    disk::Disk,
+    disk::{Access, Disk},
     repo::{Repo, config},
 };
 
@@ -149,7 +149,7 @@ impl Cache {
                 0 => above.join(hash),
                 _ => above.join(format!("{hash}.{number}")),
             };
-            Disk::default().create_folders(&root)?;
+            Disk::default().with_access(Access::PRIVATE).create_folders(&root)?;
             let path = root.join("lock");
             let lock = File::options().create(true).truncate(false).write(true).open(&path);
             let lock = lock.map_err(PathError::when("create", &path))?;

@@ -264,3 +264,24 @@ impl Upstream {
         self.ask(remote.create(config, &first))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// What lies in `there` below a folder, before it a cache there.
+    pub(crate) fn in_folder(folder: &Path, runtime: &Handle) -> Upstream {
+        let there = folder.join("there");
+        fs_err::create_dir(&there).unwrap();
+        let origin = Origin {
+            location: format!("file://{}", there.display()).parse().unwrap(),
+            options: BTreeMap::new(),
+            secrets: Secrets::default(),
+        };
+        let cache = Cache::open(&folder.join("cache"), &origin.key(), 1 << 30).unwrap();
+        let limits = Limits { upstream_secs: 60, ..Limits::default() };
+        Upstream::new(origin, cache, &limits, runtime.clone()).unwrap()
+    }
+}

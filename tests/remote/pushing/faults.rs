@@ -242,3 +242,24 @@ fn silence_has_an_end() {
         Some(commit)
     );
 }
+
+#[test]
+fn an_answer_of_something_else_is_not_taken_for_that_of_the_service() {
+    for part in ["refs/heads/main", "/objects/", "/index/"] {
+        let server = S3Server::start(S3Options::default());
+        let proxy = Proxy::start(&server.endpoint());
+        let here = Place::new();
+        let service = || bucket(&proxy.endpoint(), &server, &Arc::default());
+        let first = here.change("a", "first");
+        here.push(&mut here.remote(service(), "remote"), first).unwrap();
+        // A box on the way says yes to everything, for a while.
+        proxy.add(Rule::new(Fault::status(200)).kind(Kind::Put).path(part));
+        let second = here.change("a", "second");
+        let pushed = here.push(&mut here.remote(service(), "remote"), second);
+        assert!(pushed.is_err(), "{part}: {pushed:?}");
+        assert_eq!(complete(service(), "main"), Some(first), "{part}");
+        proxy.clear_rules();
+        here.push(&mut here.remote(service(), "remote"), second).unwrap();
+        assert_eq!(complete(service(), "main"), Some(second), "{part}");
+    }
+}

@@ -59,6 +59,7 @@ fn in_a_bucket_merging_costs_no_more_than_six_requests() {
         let planned = (number > 0).then(|| {
             let service = bucket(&server.endpoint(), &server, &Arc::default());
             let mut planning = here.remote(service, "planning");
+            planning.mirror().remember_conditions(true);
             here.plan(&mut planning, commit);
             here.plan(&mut planning, commit).requests_by_kind
         });

@@ -244,3 +244,26 @@ fn who_was_held_up_for_too_long_does_not_write() {
         assert_eq!(stands.commit, None, "{at}");
     }
 }
+
+#[test]
+fn a_service_that_ignores_conditions_loses_no_push() {
+    let server = S3Server::start(S3Options::default());
+    server.set_conditions(snap_nettest::Conditions::Ignored);
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let (here, there) = (Place::new(), Place::new());
+    let base = here.change("a", "base");
+    here.push(&mut here.remote(service(), "remote"), base).unwrap();
+    there.pull(&mut there.remote(service(), "remote"), &branch("main")).unwrap();
+    let commits = [here.change("a", "ours"), there.change("b", "theirs")];
+    let results = std::thread::scope(|scope| {
+        let places = [&here, &there].into_iter().zip(commits);
+        let pushes = places.map(|(place, commit)| {
+            scope.spawn(move || place.push(&mut place.remote(service(), "remote"), commit).is_ok())
+        });
+        let pushes: Vec<_> = pushes.collect();
+        pushes.into_iter().map(|push| push.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(results.iter().filter(|done| **done).count(), 1, "{results:?}");
+    let winner = commits[usize::from(results[1])];
+    assert_eq!(complete(service(), "main"), Some(winner));
+}

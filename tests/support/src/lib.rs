@@ -8,6 +8,7 @@
 
 pub mod bytes;
 pub mod compare;
+pub mod mounts;
 pub mod rng;
 pub mod schema;
 pub mod trees;

@@ -39,11 +39,6 @@ pub(crate) struct Describe {
 }
 
 impl Describe {
-    /// Whether a time is given.
-    pub(super) fn has_time(&self) -> bool {
-        self.time.is_some()
-    }
-
     /// The message, if there is one.
     pub(super) fn message(&self) -> Option<String> {
         (!self.message.is_empty()).then(|| self.message.join("\n\n"))
@@ -66,7 +61,8 @@ impl Describe {
             labels,
             author: self.author.clone().unwrap_or_else(|| cx.author(config)),
             host: self.host.clone().unwrap_or_else(|| cx.host(config)),
-            time: Some(self.parsed_time()?.unwrap_or_else(|| cx.now())),
+            time: self.parsed_time()?,
+            now: Some(cx.now()),
             content: if self.reproducible { Content::Reproducible } else { Content::Complete },
             ..commit::Options::default()
         })

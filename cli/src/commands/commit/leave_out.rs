@@ -49,7 +49,7 @@ impl LeaveOut {
             let text = cx.open_input(file).and_then(io::read_to_string);
             let text =
                 text.map_err(|error| CliError::Source(PathError::when("read", file)(error)))?;
-            patterns.extend(text.lines().map(str::to_owned));
+            patterns.extend(ignore::lines(text.as_bytes()).map(str::to_owned));
         }
         patterns.extend(self.exclude.iter().cloned());
         let or = |option: bool, of_profile: Option<bool>, setting: bool| {

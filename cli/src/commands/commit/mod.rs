@@ -4,6 +4,7 @@ mod describe;
 mod hooks;
 mod leave_out;
 mod plan;
+mod project;
 mod tell;
 
 use std::{ffi::OsString, path::PathBuf, time::Instant};
@@ -37,11 +38,13 @@ const EXAMPLES: &str = "\
 Examples:
   snap commit                          the whole project you stand in
   snap commit ~/photos -m 'June'       what a folder contains
-  snap commit src docs/plan.txt        several, each under its own path
+  snap commit src docs/plan.txt        update these and keep everything else
   pg_dump db | snap commit --stdin db.sql
+  snap --store /mnt/usb/store commit ~/photos
   snap commit --exclude '*.o' --exclude-caches --label ci=1234
   snap commit --profile home           what the profile `home` says
   snap commit --dry-run                say what it would come to
+  snap commit --checksum               also notice changes that left the times alone
 
 What is left out: what .snapignore files say (in the syntax of .gitignore), the
 options for it, the settings, and the store itself. Profiles and hooks are
@@ -50,12 +53,14 @@ settings, see docs/configuration.md.";
 /// Make a snapshot
 ///
 /// Without PATH the folder that holds the store is committed, from wherever in
-/// it you are. The id of the snapshot is printed when it is safe on the disk.
+/// it you are. In such a project, paths name what to update, and everything else
+/// is kept from the last commit. A store elsewhere needs a path, and a branch of
+/// it keeps to its sources. The id of the snapshot is printed when it is safe on the disk.
 /// Where there is no store yet, `.snap` is made in the folder that is committed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
-    /// Folder whose content is the snapshot; or several paths
+    /// Files and folders of the project to update; elsewhere, what to commit
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
@@ -74,9 +79,23 @@ pub(crate) struct CommitArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "profile"])]
     stdin: Option<OsString>,
 
+    /// Commit on top of commits that the files here do not contain; what they
+    /// changed is taken back
+    #[arg(long)]
+    onto_tip: bool,
+
+    /// Let the snapshot consist of PATH or the stream alone, whatever the last
+    /// one was made of
+    #[arg(long)]
+    replace: bool,
+
     /// Make a commit even if nothing changed
     #[arg(long)]
     allow_empty: bool,
+
+    /// Read every file, also those that their size and times say are unchanged
+    #[arg(long)]
+    checksum: bool,
 
     /// Look at everything, but write nothing; say what the commit would be
     #[arg(long)]
@@ -104,6 +123,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
         false => cx.settings().clone(),
     };
     let plan = Plan::new(args, &settings, store)?;
+    plan.check_source(args)?;
     // What is wrong with the options is said before anything runs.
     let mut options = plan.options(args, &settings.config()?, cx)?;
     let hooks = Hooks::find(args, (&plan, &settings), cx)?;
@@ -113,18 +133,22 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<Done, CliError> {
     let start = start + before.elapsed();
 
     let repo = match is_there || !args.dry_run {
+        true if args.dry_run => cx.open_found(&plan.store)?,
         true => cx.open_at(&plan.store)?,
         false => Repo::absent(&plan.store, Disk::default(), settings.config()?),
     };
-    if !args.describe.has_time() {
-        options.time = Some(cx.now());
-    }
+    // Hooks may have taken their time.
+    options.now = Some(cx.now());
     let missing = plan.tell_missing(args, cx);
     let progress = cx.progress();
-    let mut outcome = commit::run(&repo, plan.source(args, cx)?, &options, &progress)?;
+    let source = plan.source(args, &repo, &mut options, cx)?;
+    let mut outcome = commit::run(&repo, source, &options, &progress)?;
     outcome.skipped += missing;
     progress.clear();
-    let done = if outcome.skipped > 0 { Done::Skipped } else { Done::Well };
+    let done = match outcome.skipped + outcome.without_attributes {
+        0 => Done::Well,
+        _ => Done::Skipped,
+    };
     if options.run == Run::Dry {
         tell::dry(&outcome, &repo, start.elapsed(), cx)?;
         return Ok(done);

@@ -4,17 +4,21 @@
 use std::{
     io,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use snap_core::{
     base::{io::PathError, name::EntryName},
-    ops::commit::{self, NamedPath, Run, Source, Unchanged},
+    local::read::Reading,
+    ops::commit::{self, NamedPath, OtherSources, Run, Source, Unchanged, Unnamed, Unseen},
     repo::{Config, RefName, Repo, open::STORE_FOLDER},
 };
 
 use crate::{
-    commands::commit::CommitArgs,
+    commands::commit::{
+        CommitArgs,
+        project::{self, Within},
+    },
     config::{Profile, Settings},
     context::{Context, Named},
     report::CliError,
@@ -67,6 +71,9 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
         _ => here,
     };
     let found = cx.find_store(top)?;
+    if let Some(store) = found.as_ref().filter(|_| !args.dry_run) {
+        cx.check_found(store)?;
+    }
     if let Some(store) = found.as_ref().filter(|store| !Repo::is_unfinished(store)) {
         return Ok(Place::There(store.clone()));
     }
@@ -142,29 +149,86 @@ impl Plan {
         self.missing.len() as u64
     }
 
-    /// What is read.
+    /// Fails when nothing says what to commit: the current folder may be any,
+    /// such as `/` in a timer.
+    pub(super) fn check_source(&self, args: &CommitArgs) -> Result<(), CliError> {
+        let is_named = !self.paths.is_empty() || !args.paths.is_empty() || args.stdin.is_some();
+        match is_named || self.project.is_some() {
+            true => Ok(()),
+            false => {
+                Err(CliError::NoSource { store: text::line(self.store.as_os_str().as_bytes()) })
+            }
+        }
+    }
+
+    /// What is read. Options follow from where it lies.
     pub(super) fn source(
         &self,
         args: &CommitArgs,
+        repo: &Repo,
+        options: &mut commit::Options,
         cx: &Context,
     ) -> Result<Source<'static>, CliError> {
+        if self.branch.is_none() && !args.replace {
+            options.other_sources = OtherSources::Refuse;
+        }
+        let of_project = |options: &mut commit::Options| {
+            options.unseen = if args.onto_tip { Unseen::Accept } else { Unseen::Refuse };
+        };
+        let keep = |options: &mut commit::Options, root: &Path| {
+            if !args.replace {
+                options.unnamed = Unnamed::Keep(root.to_owned());
+            }
+        };
         if let Some(name) = &args.stdin {
             let bad = |source| CliError::StdinName { source };
             let name = EntryName::new(name.as_bytes()).map_err(bad)?;
+            match &self.project {
+                Some(project) => {
+                    of_project(options);
+                    keep(options, project);
+                }
+                None => options.sources = [name.as_bytes().into()].into(),
+            }
             return Ok(Source::Stream { name, reader: Box::new(cx.stdin()) });
         }
-        let project = self.start();
-        let of_profile = self.paths.iter().map(|path| (project.join(path), path));
+        let start = self.start();
+        let of_profile = self.paths.iter().map(|path| (start.join(path), path));
         let said: Vec<(PathBuf, &PathBuf)> =
             of_profile.chain(args.paths.iter().map(|path| (path.clone(), path))).collect();
+        if let Some(project) = &self.project {
+            // What is there keeps its place, whatever is missing.
+            let there = said.iter().filter(|(path, _)| !self.missing.contains(path));
+            let paths: Vec<&Path> = there.map(|(path, _)| path.as_path()).collect();
+            match project::within(project, &paths)? {
+                Within::Whole => {
+                    of_project(options);
+                    let scope = if args.replace { None } else { repo.scope()? };
+                    return Ok(match scope {
+                        Some(scope) => Source::Partial(project.clone(), scope),
+                        None => Source::Folder(project.clone()),
+                    });
+                }
+                Within::Paths(named) => {
+                    of_project(options);
+                    keep(options, project);
+                    return Ok(Source::Paths(named));
+                }
+                Within::Elsewhere => {}
+            }
+        }
+        for (path, _) in &said {
+            if !self.missing.contains(path)
+                && let Err(error) = path.symlink_metadata()
+            {
+                return Err(CliError::Source(PathError::when("read", path)(error)));
+            }
+        }
+        options.sources =
+            said.iter().map(|(path, _)| source_name(path)).collect::<Result<_, _>>()?;
         match said.as_slice() {
-            [] => Ok(Source::Folder(match (cx.named(), &self.profile.store) {
-                (Named::Nowhere, None) => project.to_owned(),
-                _ => PathBuf::from("."),
-            })),
             [(one, _)] if one.is_dir() => Ok(Source::Folder(one.clone())),
             several => {
-                // What is there keeps its place, whatever is missing.
                 let there = several.iter().filter(|(path, _)| !self.missing.contains(path));
                 let named = there.map(|(path, shown)| named(path.clone(), shown));
                 Ok(Source::Paths(named.collect::<Result<_, _>>()?))
@@ -190,9 +254,26 @@ impl Plan {
             ignore: args.leave_out.join(&self.profile, config, cx)?,
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { Run::Dry } else { Run::Real },
+            reading: if args.checksum { Reading::All } else { Reading::Changed },
             ..said
         })
     }
+}
+
+/// A source as it is recorded and compared: absolute, without `.` and `..`.
+/// Symlinks are not resolved, so that one that leads to another place each day
+/// stays one source.
+fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
+    let path = std::path::absolute(path).map_err(|source| CliError::Folder { source })?;
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    Ok(plain.as_os_str().as_bytes().into())
 }
 
 /// Fails when a profile names paths, none of them is there, and no other is
@@ -216,11 +297,8 @@ fn is_missing(path: &Path) -> bool {
 }
 
 /// The folder that is committed to a store when none is named.
-pub(crate) fn whole_folder(repo: &Repo, cx: &Context) -> PathBuf {
-    match (cx.named(), repo.project()) {
-        (Named::Nowhere, Some(project)) => project.to_owned(),
-        _ => PathBuf::from("."),
-    }
+pub(crate) fn whole_folder(repo: &Repo) -> PathBuf {
+    repo.project().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
 /// A path with its place in the snapshot: as it was written, without a leading

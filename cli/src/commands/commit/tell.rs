@@ -26,6 +26,7 @@ struct Made {
     files_changed: u64,
     files_unmodified: u64,
     skipped: u64,
+    without_attributes: u64,
     bytes_read: u64,
     bytes_added: u64,
     bytes_stored: u64,
@@ -47,6 +48,7 @@ struct DryJson {
     files_changed: u64,
     files_unmodified: u64,
     skipped: u64,
+    without_attributes: u64,
     bytes_read: u64,
     bytes_added: u64,
 }
@@ -64,6 +66,7 @@ pub(super) fn id(outcome: &Outcome, repo: &Repo, cx: &Context) -> Result<(), Cli
             files_changed: outcome.files_changed,
             files_unmodified: outcome.files_unmodified,
             skipped: outcome.skipped,
+            without_attributes: outcome.without_attributes,
             bytes_read: outcome.bytes_read,
             bytes_added: outcome.added.raw_bytes,
             bytes_stored: outcome.added.stored_bytes,
@@ -92,6 +95,13 @@ pub(super) fn summary(
     if let (false, Some(id)) = (created, id) {
         let time = time::local(repo.store().commit(id)?.time);
         ui.status(format_args!("Nothing changed since {time}, checked in {took}"));
+        if outcome.stored_again > 0 {
+            let objects = size::count(outcome.stored_again, "object");
+            ui.warning(format_args!(
+                "stored {objects} again that the store had lost; `snap verify` lists what earlier \
+                 snapshots have lost"
+            ));
+        }
     } else {
         ui.status(format_args!("Committed {}", counts(outcome)));
         ui.status(format_args!(
@@ -134,6 +144,7 @@ pub(super) fn dry(
             files_changed: outcome.files_changed,
             files_unmodified: outcome.files_unmodified,
             skipped: outcome.skipped,
+            without_attributes: outcome.without_attributes,
             bytes_read: outcome.bytes_read,
             bytes_added: outcome.added.raw_bytes,
         })?;
@@ -173,5 +184,9 @@ fn skipped(outcome: &Outcome, cx: &Context) {
     if outcome.skipped > 0 {
         let entries = size::count(outcome.skipped, "entry");
         cx.ui().warning(format_args!("left out {entries} that could not be read"));
+    }
+    if outcome.without_attributes > 0 {
+        let entries = size::count(outcome.without_attributes, "entry");
+        cx.ui().warning(format_args!("committed {entries} without extended attributes"));
     }
 }

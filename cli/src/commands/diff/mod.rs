@@ -30,7 +30,7 @@ use self::{
     sides::{Sides, Wanted},
 };
 pub(crate) use self::{
-    names::{letter, shown},
+    names::{letter, shown, word},
     printer::is_below,
 };
 use crate::{
@@ -158,7 +158,7 @@ fn compare(
         Sides::Trees { old, new, prefix, limit } => {
             let detail = if args.metadata { Detail::All } else { Detail::Usual };
             let renames = if args.no_renames { Renames::Ignore } else { Renames::Find };
-            let options = Options { prefix, limit, detail, renames, jobs: None };
+            let options = Options { prefix, limit, detail, renames, ..Options::default() };
             let mut each = |change| printer.take(change);
             collect(&mut each, |each| {
                 diff::run(repo.store(), (old, &new), &options, &progress, each)

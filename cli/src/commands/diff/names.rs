@@ -17,6 +17,18 @@ pub(crate) fn letter(status: Status) -> char {
     }
 }
 
+/// The word for what happened, as `snap status` prints it.
+pub(crate) fn word(status: Status) -> &'static str {
+    match status {
+        Status::Added => "new",
+        Status::Removed => "removed",
+        Status::Modified => "changed",
+        Status::Metadata => "metadata",
+        Status::Kind => "kind",
+        Status::Renamed => "renamed",
+    }
+}
+
 /// What ends a line, and what stands between its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {

@@ -6,7 +6,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     ops::{
         cat::CatError,
-        diff::{Change, Differences, Outcome, Reader},
+        diff::{Change, Differences, Item, Outcome, Reader},
     },
 };
 
@@ -53,6 +53,10 @@ pub(crate) struct Printer<'a> {
     stat: Stat,
     /// A folder that came or went: if something in it did, that says enough.
     folder: Option<Change>,
+    /// A file in the place of a folder; it waits until all in that has gone.
+    after: Option<Change>,
+    /// A path that is a folder on one side only, which `patch` cannot apply.
+    turned: Option<Vec<u8>>,
     /// Files that could not be read.
     skipped: u64,
 }
@@ -66,7 +70,20 @@ impl<'a> Printer<'a> {
     ) -> Self {
         let out = cx.ui().out();
         let (batch, stat) = (Batch::default(), Stat::default());
-        Self { cx, progress, form, differences, reader, out, batch, stat, folder: None, skipped: 0 }
+        Self {
+            cx,
+            progress,
+            form,
+            differences,
+            reader,
+            out,
+            batch,
+            stat,
+            folder: None,
+            after: None,
+            turned: None,
+            skipped: 0,
+        }
     }
 
     /// Takes the next change.
@@ -74,6 +91,40 @@ impl<'a> Printer<'a> {
         if matches!(self.form, Form::Json | Form::JsonWithLines) {
             return self.queue(change);
         }
+        let change = match self.form {
+            Form::Unified(_) => self.removals_first(change)?,
+            _ => Some(change),
+        };
+        match change {
+            Some(change) => self.without_folders(change),
+            None => Ok(()),
+        }
+    }
+
+    /// In a patch, what is in a folder goes before a file takes its place.
+    /// Returns the change that comes next, if it is not to wait.
+    fn removals_first(&mut self, change: Change) -> Result<Option<Change>, CliError> {
+        let is_folder = |item: &Option<Item>| item.as_ref().map(|item| item.what.is_folder());
+        let turns = match (is_folder(&change.old), is_folder(&change.new)) {
+            (Some(old), Some(new)) => old != new,
+            _ => false,
+        };
+        if turns {
+            self.turned.get_or_insert_with(|| change.path.clone());
+        }
+        if let Some(after) = self.after.take_if(|after| !is_below(&change.path, &after.path)) {
+            self.without_folders(after)?;
+        }
+        if turns && is_folder(&change.old) == Some(true) && self.after.is_none() {
+            let Change { path, old_path, old, new } = change;
+            let created = Change { path: path.clone(), old_path: None, old: None, new };
+            self.after = Some(created);
+            return Ok(Some(Change { path, old_path, old, new: None }));
+        }
+        Ok(Some(change))
+    }
+
+    fn without_folders(&mut self, change: Change) -> Result<(), CliError> {
         if let Some(folder) = self.folder.take()
             && !(is_below(&change.path, &folder.path) && change.status() == folder.status())
         {
@@ -166,11 +217,21 @@ impl<'a> Printer<'a> {
 
     /// Prints the rest. Returns how many files could not be read.
     pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<u64, CliError> {
+        if let Some(after) = self.after.take() {
+            self.without_folders(after)?;
+        }
         if let Some(folder) = self.folder.take() {
             self.queue(folder)?;
         }
         self.flush()?;
         self.progress.clear();
+        if let Some(path) = self.turned.take().filter(|_| !self.cx.ui().is_terminal()) {
+            self.cx.ui().warning(format_args!(
+                "`{}` is a file on one side and a folder on the other: `git apply` applies this \
+                 patch, GNU `patch` only after its removals were applied by themselves",
+                text::line(&path)
+            ));
+        }
         let mut outcome = *outcome;
         outcome.skipped += self.skipped;
         match self.form {

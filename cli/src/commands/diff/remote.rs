@@ -35,7 +35,7 @@ pub(super) fn split(
 pub(super) fn folder(revs: &[OsString], cx: &Context) -> Result<Option<PathBuf>, CliError> {
     match (revs, cx.find_store(std::path::Path::new("."))?) {
         ([_], Some(store)) => {
-            let repo = cx.open_at(&store)?;
+            let repo = cx.open_found(&store)?;
             Ok(repo.project().map(PathBuf::from))
         }
         _ => Ok(None),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use snap_core::{
-    base::{id::TreeId, io::PathError},
+    base::{id::TreeId, io::PathError, name::EntryName},
     format::{commit::Commit, tree::Entry},
     ops::diff::{Change, Folder, Limit, New},
     repo::{
@@ -59,7 +59,7 @@ fn folder(
     commit: Option<&Commit>,
     cx: &Context,
 ) -> Result<Folder, CliError> {
-    let path = wanted.folder.map_or_else(|| commit::whole_folder(repo, cx), Path::to_owned);
+    let path = wanted.folder.map_or_else(|| commit::whole_folder(repo), Path::to_owned);
     let root = commit.and_then(|commit| commit.root.as_ref());
     Ok(Folder {
         path,
@@ -87,7 +87,7 @@ pub(crate) fn sides(repo: &Repo, wanted: &Wanted<'_>, cx: &Context) -> Result<Si
         }
         (Some(old), Some(new)) if named_path => inside(repo, &old, &new),
         (Some(old), Some(new)) => {
-            let path = commit::whole_folder(repo, cx);
+            let path = commit::whole_folder(repo);
             let sides = (Some(old.commit.tree), New::Tree(Some(new.commit.tree)));
             limited(repo, sides, (&path, &paths))
         }
@@ -199,6 +199,16 @@ fn limit(
     (old, new): (Option<TreeId>, &New),
     (folder, paths): (&Path, &[&OsStr]),
 ) -> Result<Limit, CliError> {
+    // Paths outside a partial clone's scope are not in its folder.
+    if let (New::Folder(_), []) = (new, paths)
+        && repo.project() == Some(folder)
+        && let Some(scope) = repo.scope()?
+    {
+        let joined = |names: Vec<EntryName>| {
+            names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/')
+        };
+        return Ok(Limit::to(scope.into_iter().map(joined).collect()));
+    }
     let paths = paths.iter().map(|path| in_folder(folder, path));
     let paths = paths.collect::<Result<Vec<_>, _>>()?;
     for path in &paths {

@@ -242,8 +242,7 @@ impl Trials<'_> {
         let new = Bytes::from_static(b"changed\n");
         let changed = client.write(key, new.clone(), When::Unchanged(version.clone())).await;
         if let Err(error) = changed {
-            self.tried("if unchanged", Err::<(), _>(error))?;
-            return Ok(());
+            return self.kept("if unchanged", Err(error));
         }
         let stale = client.write(key, new, When::Unchanged(version)).await;
         self.kept("if unchanged", stale.map(drop))
@@ -257,10 +256,14 @@ impl Trials<'_> {
     ) -> Result<(), CliError> {
         match result {
             Err(error) if error.what == What::Conflict => self.tell(name, Can::Yes, None),
+            Err(error) if error.what == What::Unsupported => {
+                let why = "refs are claimed before they move";
+                self.tell(name, Can::NotNeeded, Some(why.to_owned()))
+            }
             Err(error) => self.tried(name, Err::<(), _>(error)).map(drop),
             Ok(()) => {
-                let why = "it says so, and writes all the same: two who push could lose a commit";
-                self.tell(name, Can::No, Some(why.to_owned()))
+                let why = "it writes all the same, so refs are claimed before they move";
+                self.tell(name, Can::NotNeeded, Some(why.to_owned()))
             }
         }
     }

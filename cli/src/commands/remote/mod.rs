@@ -182,7 +182,7 @@ fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
     for (key, value) in values.chain(options) {
         target.text = target.edit().set(&KeyPath::new(["remote", name, key]), value)?;
     }
-    target.write(&target.text)?;
+    target.write(&target.text, cx)?;
     cx.ui().status(format_args!("Added remote {name} at {url}"));
     tell("added", name, Some(url), (&target, cx))
 }
@@ -194,7 +194,7 @@ fn remove(name: &str, user: bool, cx: &Context) -> Result<(), CliError> {
         let known = cx.settings_here()?.0.remotes();
         return Err(CliError::NoRemote { name: name.to_owned(), known });
     };
-    target.write(&text)?;
+    target.write(&text, cx)?;
     target.text = text;
     if !user {
         tracking::forget(&cx.open_repo()?, name, cx)?;
@@ -235,7 +235,7 @@ fn list(cx: &Context) -> Result<(), CliError> {
             true => out.json(&RemoteJson { version: 1, remote: name, url: &url })?,
             false => {
                 let name = cx.ui().paint().name(&format!("{name:<width$}"));
-                writeln!(out, "{name}  {}", text::line(url.as_bytes()))?;
+                writeln!(out, "{}  {}", text::line(name.as_bytes()), text::line(url.as_bytes()))?;
             }
         }
     }

@@ -198,6 +198,7 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
         (None, Some(place)) => Ok((Hub::open(there(place)?)?, shown(place))),
         (None, None) => {
             let place = cx.store_dir()?;
+            cx.check_found(&place)?;
             Ok((Hub::open(&place)?, shown(&place)))
         }
     }

@@ -11,7 +11,10 @@ use crate::{
     },
     format::{
         commit::decode_time,
-        tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
+        tree::{
+            Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr,
+            check::XATTR_COUNT_BYTES,
+        },
         wire::{FormatError, Reader, Writer},
     },
 };
@@ -327,7 +330,7 @@ impl Metadata {
 
 fn decode_xattrs(r: &mut Reader<'_>) -> Result<Vec<Xattr>, FormatError> {
     let start = r.at();
-    let count = r.count("xattrs", limits::XATTRS)?;
+    let count = r.count("number of extended attributes", limits::XATTRS)?;
     if count == 0 {
         return Err(FormatError::Invalid { what: "xattrs (none, but flagged)", at: start });
     }
@@ -343,9 +346,11 @@ fn decode_xattrs(r: &mut Reader<'_>) -> Result<Vec<Xattr>, FormatError> {
         }
         let value = r.bytes("xattr value", limits::XATTR_TOTAL_BYTES)?;
         xattrs.push(Xattr { name: name.into(), value: value.into() });
-        if r.at() - start > limits::XATTR_TOTAL_BYTES + 8 {
-            let (claimed, limit) = ((r.at() - start) as u64, limits::XATTR_TOTAL_BYTES as u64);
-            return Err(FormatError::Limit { what: "xattr bytes", claimed, limit });
+        let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES;
+        if r.at() - start > most {
+            let (claimed, limit) = ((r.at() - start) as u64, most as u64);
+            let what = "size of extended attributes";
+            return Err(FormatError::Limit { what, claimed, limit });
         }
     }
     Ok(xattrs)

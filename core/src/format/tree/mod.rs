@@ -40,6 +40,7 @@
 //! | link   | u64                         | bit 3: same in each name of a file |
 //! | sparse | nothing                     | bit 4: the file has holes          |
 
+pub mod check;
 mod codec;
 pub mod split;
 

@@ -17,7 +17,10 @@
 
 use crate::{
     base::{id::TreeId, limits},
-    format::tree::{Child, Entry, Kind, Node, Totals},
+    format::{
+        tree::{Child, Entry, Kind, Node, Totals},
+        wire::FormatError,
+    },
 };
 
 const LEAF_MIN_ENTRIES: usize = 1024;
@@ -54,13 +57,15 @@ impl FolderEncoder {
     /// is inside a folder entry.
     ///
     /// # Errors
-    /// Whatever `put` returns; it receives each finished node.
-    pub fn push<E>(
+    /// [`FormatError`] when no reader would accept the entry, and whatever `put`
+    /// returns; it receives each finished node.
+    pub fn push<E: From<FormatError>>(
         &mut self,
         entry: Entry,
         below: &Totals,
         put: &mut impl FnMut(TreeId, Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
+        entry.check()?;
         self.totals.count(&entry.kind);
         self.totals.add(below);
         self.variable_bytes += variable_bytes(&entry);
@@ -76,8 +81,9 @@ impl FolderEncoder {
     /// Ends the directory.
     ///
     /// # Errors
-    /// Whatever `put` returns; it receives each finished node.
-    pub fn finish<E>(
+    /// [`FormatError`] when there are more levels of nodes than a reader accepts,
+    /// and whatever `put` returns; it receives each finished node.
+    pub fn finish<E: From<FormatError>>(
         mut self,
         put: &mut impl FnMut(TreeId, Vec<u8>) -> Result<(), E>,
     ) -> Result<Folder, E> {
@@ -87,6 +93,10 @@ impl FolderEncoder {
         let mut row = self.children;
         let mut level = 1;
         while row.len() > 1 {
+            if level > limits::TREE_NODE_LEVELS {
+                let (claimed, limit) = (u64::from(level), u64::from(limits::TREE_NODE_LEVELS));
+                return Err(FormatError::Limit { what: "tree level", claimed, limit }.into());
+            }
             row = close_row(row, level, put)?;
             level += 1;
         }
@@ -175,7 +185,7 @@ fn close_node<E>(
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashMap, convert::Infallible};
+    use std::collections::HashMap;
 
     use super::*;
     use crate::{
@@ -195,7 +205,7 @@ mod tests {
         let mut nodes = HashMap::new();
         let mut put = |id, bytes| {
             nodes.insert(id, bytes);
-            Ok::<_, Infallible>(())
+            Ok::<_, FormatError>(())
         };
         let mut encoder = FolderEncoder::new();
         for name in names {

@@ -94,9 +94,10 @@ fn all_twelve_mode_bits_survive_a_change_of_owner() {
         ..nothing()
     };
     let f = name("f");
-    for target in
-        [Target::Entry(&top, &f), Target::Fd(fs_err::File::open(&path).unwrap().file().as_fd())]
-    {
+    for target in [
+        Target::Entry(&top, &f, expected(FileType::RegularFile)),
+        Target::Fd(fs_err::File::open(&path).unwrap().file().as_fd()),
+    ] {
         apply_all(target, &attributes);
         let after = fs_err::metadata(&path).unwrap();
         assert_eq!(after.mode() & 0o7777, 0o6755);
@@ -120,7 +121,7 @@ fn an_entry_that_cannot_be_opened_gets_its_attributes() {
         extra: Extra::Remove,
         ..nothing()
     };
-    apply_all(Target::Entry(&top, &pipe), &attributes);
+    apply_all(Target::Entry(&top, &pipe, expected(FileType::Fifo)), &attributes);
     let meta = fs_err::metadata(dir.path().join("p")).unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.mtime(), meta.mtime_nsec()), (0o642, 9, 1));
     assert_eq!(read_entry_xattrs(&top, &pipe).unwrap(), []);
@@ -139,4 +140,32 @@ fn what_is_refused_is_told_and_the_rest_applied() {
     assert_eq!(told, ["extended attribute"]);
     assert_eq!(fs_err::metadata(&path).unwrap().mode() & 0o7777, 0o640);
     assert_eq!(read_xattrs(XattrTarget::Path(&path)).unwrap(), xattrs[1..]);
+}
+
+fn expected(kind: FileType) -> Expected {
+    Expected { kind, inode: None }
+}
+
+#[test]
+fn what_took_the_name_of_an_entry_keeps_its_owner_and_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    fs_err::write(&path, "somebody's secret").unwrap();
+    let before = fs_err::metadata(&path).unwrap();
+    let root = Root::open(dir.path()).unwrap();
+    let top = root.folder(&FolderPath::top()).unwrap();
+    let f = name("f");
+    let owner = Some((before.uid(), before.gid()));
+    let attributes = Attributes { owner, mode: Some(0o777), ..nothing() };
+    let other = Expected { inode: Some(before.ino() + 1), ..expected(FileType::RegularFile) };
+    for target in [
+        Target::Entry(&top, &f, expected(FileType::Fifo)),
+        Target::Entry(&top, &f, other),
+        Target::Symlink(&top, &f),
+    ] {
+        let mut refused = 0;
+        apply(target, &attributes, &mut |_, _| refused += 1);
+        assert!(refused > 0);
+        assert_eq!(fs_err::metadata(&path).unwrap().mode(), before.mode());
+    }
 }

@@ -26,7 +26,7 @@ pub struct Listing {
 impl Listing {
     /// Reads the folder behind `fd`, which must be open for reading. Names
     /// that no tree could hold are left out.
-    pub(super) fn read(fd: &impl AsFd) -> io::Result<Self> {
+    pub(in crate::local) fn read(fd: &impl AsFd) -> io::Result<Self> {
         let mut listing = Self::default();
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
         let mut entries = RawDir::new(fd, buffer.spare_capacity_mut());
@@ -59,6 +59,11 @@ impl Listing {
     /// file system does not say.
     pub fn get(&self, index: usize) -> Option<(&[u8], FileType)> {
         self.spans.get(index).map(|span| (slice(&self.bytes, span), span.kind))
+    }
+
+    /// Returns whether an entry has this name.
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.spans.binary_search_by(|span| slice(&self.bytes, span).cmp(name)).is_ok()
     }
 
     /// All entries in order.

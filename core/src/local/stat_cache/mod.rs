@@ -2,23 +2,33 @@
 //!
 //! Two sets of [tables](crate::format::table) in `cache/`, keyed by inode and
 //! device: of a file, its size, times and content id; of a folder, what its
-//! listing hashed to and the tree that came of it. Files are found again
-//! wherever they were moved. All of it may be deleted at any time; a damaged
-//! table is thrown away.
+//! listing hashed to and the tree that came of it. All of it may be deleted at
+//! any time; a damaged table is thrown away.
 //!
-//! A file is trusted only when size, mtime and ctime are those that were
-//! recorded. Renaming a file changes its ctime and nothing else; so when it
-//! has another name or folder than it had, its birth time (which tells it from
-//! another file that got its inode) stands in for the ctime, and it is recorded
-//! again under its new name. A file is recorded only when both times were safely in the past at the
+//! A file is trusted only while size, mtime and ctime are those that were
+//! recorded. A program can set an mtime back but not a ctime, so a file whose
+//! ctime moved is read again, although a rename or a `chmod` moves the ctime
+//! as well. Neither the birth time nor the listing of the folder above proves
+//! that a file was only renamed, and Linux does not tell programs its change
+//! cookie (`docs/decisions/0004`). What such a file contained before is only a
+//! guess that hashing it confirms: [`StatCache::likely_content`].
+//!
+//! A file with one name is also trusted only under that name in that folder.
+//! Some file systems (FUSE, network) number inodes anew after each mount and
+//! keep no ctime; there another file could pass for the recorded one.
+//!
+//! A file is recorded only when both times were safely in the past at the
 //! moment the file was read: a file that changes twice within one tick of the
 //! file system's clock looks the same after the second time (git calls it
-//! racily clean).
+//! racily clean). A record that a read does not confirm is dropped.
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
-//! | file   | 88    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place), birth i64 ns or 0 |
+//! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place) |
 //! | folder | 112   | inode u64, device u64 (the key), listing hash 16, full hash 16, tree id 32, files, folders, others, bytes: 4 × u64 |
+//!
+//! A record of zeros behind its key is a tombstone: nothing is known, whatever
+//! an older table says.
 
 mod tables;
 
@@ -39,11 +49,11 @@ use crate::{
         table::{Purpose, Shape},
         tree::Totals,
     },
-    local::{scan::FileStat, stat_cache::tables::Tables},
+    local::{read::Reading, scan::FileStat, stat_cache::tables::Tables},
 };
 
 const KEY_BYTES: usize = 16;
-const FILE_BYTES: usize = 88;
+const FILE_BYTES: usize = 80;
 const FOLDER_BYTES: usize = 112;
 
 const FILES: Shape =
@@ -83,7 +93,6 @@ const FLAGS: u64 = 3;
 
 const SIZE_AND_MTIME: Range<usize> = KEY_BYTES..32;
 const CTIME: Range<usize> = 32..40;
-const BIRTH: Range<usize> = 80..88;
 
 fn last(record: &[u8]) -> u64 {
     u64::from_le_bytes(array(&record[72..80]))
@@ -95,12 +104,7 @@ fn known(record: &[u8]) -> KnownFile {
     KnownFile { id, xattrs: flags & 1 != 0, sparse: flags & 2 != 0 }
 }
 
-/// Zero where the file system does not keep it; that matches nothing.
-fn birth_bytes(born: Option<Time>) -> [u8; 8] {
-    born.and_then(Time::as_nanos).unwrap_or(0).to_le_bytes()
-}
-
-/// Folder and name of a file, as a hash: to tell whether it was moved.
+/// Folder and name of a file, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(u64);
 
@@ -145,60 +149,75 @@ impl StatCache {
         }
     }
 
-    /// What is known about a file with exactly this stat.
+    /// A cache that knows nothing. It takes the place of the one in `dir` when
+    /// it is saved.
+    pub fn anew(dir: &Path, disk: Disk) -> Self {
+        Self {
+            files: Tables::anew(FILES, FILE_ENDING),
+            folders: Tables::anew(FOLDERS, FOLDER_ENDING),
+            dir: dir.to_owned(),
+            disk,
+        }
+    }
+
+    /// The cache in `dir`, or one that knows nothing when all files are read.
+    pub fn for_reading(reading: Reading, dir: &Path, disk: Disk) -> Self {
+        match reading {
+            Reading::Changed => Self::open(dir, disk),
+            Reading::All => Self::anew(dir, disk),
+        }
+    }
+
+    /// Looks up a file with exactly this stat, under any name.
     pub fn file(&self, stat: &FileStat) -> Option<KnownFile> {
-        let (record, wanted) = self.file_record(stat)?;
-        (record[CTIME] == wanted[CTIME]).then(|| known(record))
+        self.file_record(stat).map(known)
     }
 
-    /// What is known about a file that seems to have changed and may only have
-    /// been moved to `place`. When it was `born` is asked only if that could
-    /// decide it.
-    pub fn moved_file(
-        &self,
-        stat: &FileStat,
-        place: Place,
-        born: impl FnOnce() -> Option<Time>,
-    ) -> Option<KnownFile> {
-        let (record, _) = self.file_record(stat)?;
-        if last(record) & !FLAGS == place.0 {
-            return None;
-        }
-        let born = born()?;
-        if record[BIRTH] != birth_bytes(Some(born)) {
-            return None;
-        }
-        // The attributes may have changed as well.
-        let known = KnownFile { xattrs: true, ..known(record) };
-        // Its mtime is settled already, and a write would change that.
-        let record = file_record(stat, Some(born), &known.id, known.flags() | place.0)?;
-        self.files.add(&self.dir, &self.disk, record);
-        Some(known)
+    /// Looks up a file with exactly this stat at this place. The place of a file with several names does not count.
+    pub fn file_at(&self, stat: &FileStat, place: Place) -> Option<KnownFile> {
+        let record = self.file_record(stat)?;
+        let is_its_place = stat.links > 1 || last(record) & !FLAGS == place.0;
+        is_its_place.then(|| known(record))
     }
 
-    /// The record of a file with this size and mtime, and what would be
-    /// recorded of it now.
-    fn file_record(&self, stat: &FileStat) -> Option<(&[u8], [u8; FILE_BYTES])> {
-        let wanted = file_record(stat, None, &BlobId::from_bytes([0; 32]), 0)?;
+    /// What a file probably contains that has the recorded size and mtime and
+    /// another ctime: it was renamed, or its attributes changed. Only reading
+    /// it proves that.
+    pub fn likely_content(&self, stat: &FileStat) -> Option<BlobId> {
+        let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
         let record = self.files.find(&wanted[..KEY_BYTES])?;
-        (record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME]).then_some((record, wanted))
+        (record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME]).then(|| known(record).id)
+    }
+
+    fn file_record(&self, stat: &FileStat) -> Option<&[u8]> {
+        let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
+        let record = self.files.find(&wanted[..KEY_BYTES])?;
+        let is_same =
+            record[SIZE_AND_MTIME] == wanted[SIZE_AND_MTIME] && record[CTIME] == wanted[CTIME];
+        is_same.then_some(record)
     }
 
     /// Remembers a file that was read from `read_at` on and had this stat
-    /// before and after. Does nothing when its times are too recent.
-    pub fn add_file(
-        &self,
-        (stat, born): (&FileStat, Option<Time>),
-        place: Place,
-        known: &KnownFile,
-        read_at: Time,
-    ) {
-        if !is_settled(stat, read_at) {
-            return;
+    /// before and after. When its times are too recent for that, what was
+    /// known before is dropped.
+    pub fn add_file(&self, stat: &FileStat, place: Place, known: &KnownFile, read_at: Time) {
+        let record = is_settled(stat, read_at)
+            .then(|| file_record(stat, &known.id, known.flags() | place.0))
+            .flatten();
+        match record {
+            Some(record) => self.files.add(&self.dir, &self.disk, record),
+            None => self.forget_file(stat),
         }
-        if let Some(record) = file_record(stat, born, &known.id, known.flags() | place.0) {
-            self.files.add(&self.dir, &self.disk, record);
-        }
+    }
+
+    /// Drops what is known about the file with this inode.
+    pub fn forget_file(&self, stat: &FileStat) {
+        self.files.forget(&self.dir, &self.disk, &key(stat.device, stat.inode));
+    }
+
+    /// Drops what is known about the folder with this inode.
+    pub fn forget_folder(&self, stat: &FileStat) {
+        self.folders.forget(&self.dir, &self.disk, &key(stat.device, stat.inode));
     }
 
     /// What is known about a folder.
@@ -235,10 +254,10 @@ impl StatCache {
 
     /// Forgets everything: when a store turns out to lack what is remembered.
     /// A table that cannot be removed is not worth an error.
-    pub fn clear(dir: &Path) {
+    pub fn clear(dir: &Path, disk: &Disk) {
         for ending in [FILE_ENDING, FOLDER_ENDING] {
             for path in tables::table_files(dir, ending).into_values() {
-                let _ = fs_err::remove_file(path);
+                let _ = disk.remove(&path);
             }
         }
     }
@@ -256,8 +275,8 @@ impl StatCache {
 
 /// Whether the times of a file are safely in the past at `read_at`.
 pub fn is_settled(stat: &FileStat, read_at: Time) -> bool {
-    let coarse = stat.mtime.nanos == 0 && stat.ctime.nanos == 0;
-    let slack = if coarse { COARSE_SLACK_NANOS } else { SLACK_NANOS };
+    // A program can set whole seconds as mtime, but the ctime is the clock's.
+    let slack = if stat.ctime.nanos == 0 { COARSE_SLACK_NANOS } else { SLACK_NANOS };
     let last = stat.mtime.max(stat.ctime).as_nanos();
     match (last, read_at.as_nanos()) {
         (Some(last), Some(read_at)) => last.saturating_add(slack) <= read_at,
@@ -273,12 +292,7 @@ fn key(device: u64, inode: u64) -> [u8; KEY_BYTES] {
 }
 
 /// `None` when a time does not fit.
-fn file_record(
-    stat: &FileStat,
-    born: Option<Time>,
-    id: &BlobId,
-    flags: u64,
-) -> Option<[u8; FILE_BYTES]> {
+fn file_record(stat: &FileStat, id: &BlobId, flags: u64) -> Option<[u8; FILE_BYTES]> {
     let mut record = [0; FILE_BYTES];
     record[..16].copy_from_slice(&key(stat.device, stat.inode));
     record[16..24].copy_from_slice(&stat.size.to_le_bytes());
@@ -286,7 +300,6 @@ fn file_record(
     record[32..40].copy_from_slice(&stat.ctime.as_nanos()?.to_le_bytes());
     record[40..72].copy_from_slice(id.as_bytes());
     record[72..80].copy_from_slice(&flags.to_le_bytes());
-    record[BIRTH].copy_from_slice(&birth_bytes(born));
     Some(record)
 }
 

@@ -32,7 +32,9 @@ pub(super) struct Tables<const WIDTH: usize> {
     shape: Shape,
     ending: &'static str,
     read: Vec<Table>,
-    damaged: AtomicBool,
+    /// Old tables are not merged but replaced, since one is damaged or they are
+    /// not to be believed.
+    replace: AtomicBool,
     fresh: Mutex<Vec<[u8; WIDTH]>>,
     runs: Mutex<Runs>,
 }
@@ -53,23 +55,32 @@ impl<const WIDTH: usize> Tables<WIDTH> {
                 Err(TableError::Io(_)) => {}
             }
         }
+        Self { read, replace: AtomicBool::new(false), ..Self::anew(shape, ending) }
+    }
+
+    /// No tables; those that are in the folder go when these are saved.
+    pub(super) fn anew(shape: Shape, ending: &'static str) -> Self {
         Self {
             shape,
             ending,
-            read,
-            damaged: AtomicBool::new(false),
+            read: Vec::new(),
+            replace: AtomicBool::new(true),
             fresh: Mutex::default(),
             runs: Mutex::default(),
         }
     }
 
-    /// The newest record with this key.
+    /// The newest record with this key, unless it is a tombstone. Behind a
+    /// damaged block of a newer table no older one is believed.
     pub(super) fn find(&self, key: &[u8]) -> Option<&[u8]> {
         for table in &self.read {
             match table.find(key) {
-                Ok(Some((_, record))) => return Some(record),
+                Ok(Some((_, record))) => return Some(record).filter(|it| !is_tombstone(it)),
                 Ok(None) => {}
-                Err(_) => self.damaged.store(true, Ordering::Relaxed),
+                Err(_) => {
+                    self.replace.store(true, Ordering::Relaxed);
+                    return None;
+                }
             }
         }
         None
@@ -90,6 +101,17 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
+    /// Has a tombstone hide what older tables know under this key, if they do.
+    pub(super) fn forget(&self, dir: &Path, disk: &Disk, key: &[u8; KEY_BYTES]) {
+        if self.find(key).is_some() {
+            let mut tombstone = [0; WIDTH];
+            tombstone[..KEY_BYTES].copy_from_slice(key);
+            self.add(dir, disk, tombstone);
+        }
+    }
+
+    /// Of several new records with one key the smallest stays, so a tombstone
+    /// wins.
     fn write_run(
         &self,
         dir: &Path,
@@ -110,8 +132,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
             runs.0.push(self.write_run(dir, disk, fresh)?);
         }
         let total: u64 = self.read.iter().map(Table::records).sum();
-        let spoiled = self.damaged.load(Ordering::Relaxed) || total > MAX_RECORDS;
-        if runs.0.is_empty() && !spoiled {
+        let replace = self.replace.load(Ordering::Relaxed) || total > MAX_RECORDS;
+        if runs.0.is_empty() && !replace {
             return Ok(());
         }
         let mut tables: Vec<Table> = runs
@@ -121,7 +143,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
             .map(|path| Table::open(path, self.shape))
             .collect::<Result<_, _>>()?;
         let mut old = self.read;
-        let replaced: Vec<PathBuf> = if spoiled {
+        let present = old.len();
+        let replaced: Vec<PathBuf> = if replace {
             old.clear();
             table_files(dir, self.ending).into_values().collect()
         } else {
@@ -131,8 +154,10 @@ impl<const WIDTH: usize> Tables<WIDTH> {
             old.truncate(old.len() - merge_from(&sizes).min(old.len()));
             old.iter().map(|table| table.path().to_owned()).collect()
         };
+        let tombstones =
+            if replace || old.len() == present { Tombstones::Drop } else { Tombstones::Keep };
         tables.extend(old);
-        publish(dir, disk, self.shape, self.ending, &tables)?;
+        publish(dir, disk, (self.shape, self.ending), &tables, tombstones)?;
         replaced.iter().try_for_each(|path| Ok(disk.remove(path)?))
     }
 }
@@ -149,18 +174,29 @@ impl Drop for Runs {
     }
 }
 
+/// What a merge does with tombstones: they can go once no older table is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tombstones {
+    Keep,
+    Drop,
+}
+
+fn is_tombstone(record: &[u8]) -> bool {
+    record[KEY_BYTES..].iter().all(|byte| *byte == 0)
+}
+
 /// Merges tables, newest first, into one with the next free number.
 fn publish(
     dir: &Path,
     disk: &Disk,
-    shape: Shape,
-    ending: &str,
+    (shape, ending): (Shape, &str),
     tables: &[Table],
+    tombstones: Tombstones,
 ) -> Result<(), TableError> {
     disk.create_folders(dir)?; // It may be deleted at any time.
     let path = temporary(dir);
     let mut writer = TableWriter::create(disk, &path, shape)?;
-    merge(tables, &mut writer)?;
+    merge(tables, &mut writer, tombstones)?;
     let _unless_renamed = Runs(vec![writer.finish(&[])?]);
     loop {
         let last = table_files(dir, ending).into_keys().next_back().unwrap_or(0);
@@ -171,7 +207,11 @@ fn publish(
     }
 }
 
-fn merge(tables: &[Table], writer: &mut TableWriter) -> Result<(), TableError> {
+fn merge(
+    tables: &[Table],
+    writer: &mut TableWriter,
+    tombstones: Tombstones,
+) -> Result<(), TableError> {
     let mut heads = tables.iter().map(|table| table.iter().peekable()).collect::<Vec<_>>();
     loop {
         // The smallest key, and of equal ones the newest, which is the first.
@@ -191,7 +231,9 @@ fn merge(tables: &[Table], writer: &mut TableWriter) -> Result<(), TableError> {
             }
         }
         let Some((_, record)) = best else { return Ok(()) };
-        writer.push(record)?;
+        if tombstones == Tombstones::Keep || !is_tombstone(record) {
+            writer.push(record)?;
+        }
         for head in &mut heads {
             head.next_if(
                 |next| matches!(next, Ok(other) if other[..KEY_BYTES] == record[..KEY_BYTES]),

@@ -29,7 +29,6 @@ fn store() -> (tempfile::TempDir, PathBuf) {
 }
 
 const HERE: Place = Place(4);
-const BORN: Option<Time> = Some(Time { secs: 500, nanos: 0 });
 const OLD: Time = Time { secs: 1000, nanos: 1 };
 const NOW: Time = Time { secs: 2000, nanos: 0 };
 
@@ -39,7 +38,7 @@ fn a_file_is_known_until_anything_about_it_changes() {
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: true, sparse: false };
     for inode in 0..500 {
         let stats = StatCache::open(&cache, Disk::default());
-        stats.add_file((&stat(inode, OLD), BORN), HERE, &known, NOW);
+        stats.add_file(&stat(inode, OLD), HERE, &known, NOW);
         stats.save().unwrap();
     }
     assert!(fs_err::read_dir(&cache).unwrap().count() < 12);
@@ -65,7 +64,7 @@ fn a_file_that_was_just_written_is_not_remembered() {
 
     let (_dir, cache) = store();
     let stats = StatCache::open(&cache, Disk::default());
-    stats.add_file((&stat(1, OLD), BORN), HERE, &known, soon);
+    stats.add_file(&stat(1, OLD), HERE, &known, soon);
     stats.save().unwrap();
     assert_eq!(StatCache::open(&cache, Disk::default()).file(&stat(1, OLD)), None);
 }
@@ -76,7 +75,7 @@ fn the_newest_record_counts_and_damage_is_forgotten() {
     let record = |id: &[u8], mtime| {
         let stats = StatCache::open(&cache, Disk::default());
         let known = KnownFile { id: BlobId::of(id), xattrs: false, sparse: true };
-        stats.add_file((&stat(1, mtime), BORN), HERE, &known, NOW);
+        stats.add_file(&stat(1, mtime), HERE, &known, NOW);
         stats.save().unwrap();
     };
     record(b"first", OLD);
@@ -94,28 +93,83 @@ fn the_newest_record_counts_and_damage_is_forgotten() {
 }
 
 #[test]
-fn a_file_that_was_only_moved_is_known_until_it_changes_again() {
+fn a_file_whose_ctime_changed_is_not_known_but_its_likely_content_is() {
     let (_dir, cache) = store();
     let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
     let stats = StatCache::open(&cache, Disk::default());
-    stats.add_file((&stat(1, OLD), BORN), HERE, &known, NOW);
-    stats.save().unwrap();
-
-    let touched = FileStat { ctime: NOW, ..stat(1, OLD) };
-    let there = Place(8);
-    let stats = StatCache::open(&cache, Disk::default());
-    assert_eq!(stats.file(&touched), None);
-    assert_eq!(stats.moved_file(&touched, HERE, || BORN), None);
-    // Another file that was given the inode, size and mtime of this one.
-    assert_eq!(stats.moved_file(&touched, there, || Some(NOW)), None);
-    assert_eq!(stats.moved_file(&touched, there, || None), None);
-    assert_eq!(stats.moved_file(&FileStat { mtime: NOW, ..touched }, there, || BORN), None);
-    let moved = stats.moved_file(&touched, there, || BORN);
-    assert_eq!(moved, Some(KnownFile { xattrs: true, ..known }));
+    stats.add_file(&stat(1, OLD), HERE, &known, NOW);
     stats.save().unwrap();
 
     let stats = StatCache::open(&cache, Disk::default());
-    assert!(stats.file(&touched).is_some());
-    let again = FileStat { ctime: NOW.successor(), ..touched };
-    assert_eq!(stats.moved_file(&again, there, || BORN), None);
+    for links in [1, 2] {
+        let touched = FileStat { ctime: NOW, links, ..stat(1, OLD) };
+        assert_eq!(stats.file(&touched), None);
+        assert_eq!(stats.file_at(&touched, HERE), None);
+        assert_eq!(stats.likely_content(&touched), Some(known.id));
+        assert_eq!(stats.likely_content(&FileStat { mtime: NOW, ..touched }), None);
+        assert_eq!(stats.likely_content(&FileStat { size: 11, ..touched }), None);
+    }
+}
+
+#[test]
+fn a_file_with_one_name_is_known_at_its_place_only() {
+    let (_dir, cache) = store();
+    let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+    let stats = StatCache::open(&cache, Disk::default());
+    stats.add_file(&stat(1, OLD), HERE, &known, NOW);
+    stats.save().unwrap();
+
+    let stats = StatCache::open(&cache, Disk::default());
+    assert_eq!(stats.file_at(&stat(1, OLD), HERE), Some(known));
+    assert_eq!(stats.file_at(&stat(1, OLD), Place(8)), None);
+    assert_eq!(stats.file_at(&FileStat { links: 2, ..stat(1, OLD) }, Place(8)), Some(known));
+}
+
+#[test]
+fn what_is_dropped_stays_unknown_whatever_older_tables_say() {
+    let (_dir, cache) = store();
+    let known = KnownFile { id: BlobId::of(b"x"), xattrs: false, sparse: false };
+    let folder = KnownFolder {
+        listing: [1; 16],
+        full: [2; 16],
+        tree: TreeId::from_bytes([3; 32]),
+        totals: Totals { files: 1, folders: 0, others: 0, bytes: 1 },
+    };
+    let stats = StatCache::open(&cache, Disk::default());
+    for inode in 0..100 {
+        stats.add_file(&stat(inode, OLD), HERE, &known, NOW);
+        stats.add_folder(1, inode, &folder);
+    }
+    stats.save().unwrap();
+
+    let drops = StatCache::open(&cache, Disk::default());
+    // A file that was read while its times were recent, and one that was not
+    // read at all.
+    let recent = FileStat { ctime: NOW, ..stat(7, OLD) };
+    drops.add_file(&recent, HERE, &known, NOW);
+    drops.forget_file(&stat(8, OLD));
+    drops.forget_folder(&stat(9, OLD));
+    drops.forget_file(&stat(1_000, OLD));
+    drops.save().unwrap();
+
+    let tables = || table_files(&cache, "files").len() + table_files(&cache, "folders").len();
+    assert_eq!(tables(), 4, "the tombstones lie in tables of their own");
+    let check = || {
+        let stats = StatCache::open(&cache, Disk::default());
+        let is_known = |inode| stats.file(&stat(inode, OLD)).is_some();
+        assert_eq!((0..100).filter(|&inode| !is_known(inode)).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(
+            (0..100).filter(|&inode| stats.folder(1, inode).is_none()).collect::<Vec<_>>(),
+            [9]
+        );
+        stats
+    };
+    let merged = check();
+    for inode in 100..300 {
+        merged.add_file(&stat(inode, OLD), HERE, &known, NOW);
+        merged.add_folder(1, inode, &folder);
+    }
+    merged.save().unwrap();
+    assert_eq!(tables(), 2, "all tables were merged");
+    check();
 }

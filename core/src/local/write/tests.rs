@@ -121,14 +121,22 @@ fn a_draft_that_was_cleared_starts_again() {
 #[test]
 fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
     with_folder(|dir, folder| {
-        for name in [".snap-tmp-0123456789abcdef", ".snap-tmp-short", ".snap-tmp-0123456789ABCDEF"]
-        {
-            fs_err::write(dir.join(name), "x").unwrap();
+        let left = temporary_name();
+        let mut other = left.as_bytes().to_vec();
+        let last = other.last_mut().unwrap();
+        *last = if *last == b'0' { b'1' } else { b'0' };
+        let other = EntryName::new(&other).unwrap();
+        for name in [&left, &other, &name(".snap-tmp-short"), &name(".snap-tmp-0123456789abcdef")] {
+            fs_err::write(dir.join(name.as_os_str()), "x").unwrap();
         }
+        let f = name("f");
+        let held = spec(&f).start(folder).unwrap();
         sweep(folder, &folder.list().unwrap(), Time { secs: 0, nanos: 0 }).unwrap();
-        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 3, "it was not there before 1970");
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 5, "it was not there before 1970");
         sweep(folder, &folder.list().unwrap(), Time { secs: i64::MAX, nanos: 0 }).unwrap();
-        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 2);
+        assert!(!dir.join(left.as_os_str()).exists());
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 4, "one is held, three are the user's");
+        drop(held);
     });
     assert!(is_temporary(temporary_name().as_bytes()));
 }

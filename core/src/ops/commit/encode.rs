@@ -1,12 +1,8 @@
 //! From a folder's listing to its tree.
 
 use std::{
-    ffi::OsStr,
     io,
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::fd::{AsFd, BorrowedFd},
     sync::PoisonError,
 };
 
@@ -47,45 +43,58 @@ pub(super) fn full_hash(node: &Node) -> [u8; 16] {
     short_hash(&bytes)
 }
 
-/// A file that the stat cache proves unchanged, and whose content is stored.
+/// A file that the stat cache proves unchanged, and whose content is stored;
+/// and why its extended attributes could not be read.
 pub(super) fn known_file(
     job: &Job<'_>,
     node: &Node,
     entry: &Listed,
-) -> Result<Option<ReadFile>, StoreError> {
-    let name = node.listing.name(entry);
-    let known = job.cache.file(&entry.stat).or_else(|| {
-        let born = || FileStat::birth_of_name(node.fd.as_fd(), OsStr::from_bytes(name));
-        job.cache.moved_file(&entry.stat, Place::new(&node.stat, name), born)
-    });
-    let Some(known) = known else { return Ok(None) };
-    if !job.writer.contains(&known.id.object())? {
+    place: Place,
+) -> Result<Option<(ReadFile, Option<io::Error>)>, StoreError> {
+    let Some(known) = job.cache.file_at(&entry.stat, place) else { return Ok(None) };
+    if !job.writer.contains_content(&known.id)? {
         return Ok(None);
     }
+    let mut unread = None;
     let xattrs = match known.xattrs {
-        true => xattrs_of(node, name).unwrap_or_default(),
+        true => xattrs_of(node, node.listing.name(entry)).unwrap_or_else(|error| {
+            unread = Some(error);
+            Vec::new()
+        }),
         false => Vec::new(),
     };
-    Ok(Some(ReadFile {
+    let file = ReadFile {
         id: known.id,
         size: entry.stat.size,
         xattrs: job.content.keep(xattrs).into_boxed_slice(),
         sparse: known.sparse,
         stat: None,
-    }))
+    };
+    Ok(Some((file, unread)))
 }
+
+/// What a tree lacks that its folder has, and why.
+pub(super) enum Lost<'e> {
+    /// The whole entry.
+    Entry(&'e (dyn std::error::Error + 'static)),
+    /// The extended attributes of an entry.
+    Attributes(&'e io::Error),
+}
+
+/// Receives the name of each entry that the tree lacks in whole or in part.
+type TellLost<'t> = &'t dyn Fn(&[u8], Lost<'_>);
 
 fn xattrs_of(node: &Node, name: &[u8]) -> io::Result<Vec<Xattr>> {
     describe::xattrs(node.fd.as_fd(), name)
 }
 
 /// Encodes a folder's tree, adds it to the store, and counts what changed.
-/// What cannot be read is told to `skip` and left out.
+/// What cannot be read is left out and told to `lost`.
 pub(super) fn folder(
     job: &Job<'_>,
     node: &Node,
     previous: Option<&Previous>,
-    skip: &dyn Fn(&[u8], &(dyn std::error::Error + 'static)),
+    lost: TellLost<'_>,
 ) -> Result<Folder, CommitError> {
     let mut encoder = FolderEncoder::new();
     let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
@@ -93,11 +102,11 @@ pub(super) fn folder(
     for (slot, listed) in slots.iter_mut().zip(&node.listing.entries) {
         let name = node.listing.name(listed);
         let slot = std::mem::replace(slot, Slot::Skipped);
-        let (entry, below) = match entry(job, node, name, listed, slot) {
+        let (entry, below) = match entry(job, node, (name, listed), slot, lost) {
             Ok(Some(made)) => made,
             Ok(None) => continue,
             Err(error) => {
-                skip(name, &error);
+                lost(name, Lost::Entry(&error));
                 continue;
             }
         };
@@ -124,10 +133,16 @@ pub(super) fn count_change(job: &Job<'_>, change: Change) {
 fn entry(
     job: &Job<'_>,
     node: &Node,
-    name: &[u8],
-    listed: &Listed,
+    (name, listed): (&[u8], &Listed),
     slot: Slot,
+    lost: TellLost<'_>,
 ) -> io::Result<Option<(Entry, Totals)>> {
+    let xattrs = || {
+        xattrs_of(node, name).unwrap_or_else(|error| {
+            lost(name, Lost::Attributes(&error));
+            Vec::new()
+        })
+    };
     let entry_name = EntryName::new(name).map_err(io::Error::other)?;
     let mut stat = listed.stat;
     let mut below = NOTHING;
@@ -139,14 +154,14 @@ fn entry(
         }
         Slot::Folder(folder) => {
             below = folder.totals;
-            (Kind::Folder { id: folder.id }, xattrs_of(node, name).unwrap_or_default(), false)
+            (Kind::Folder { id: folder.id }, xattrs(), false)
         }
         Slot::Listed => {
             let kind = match special_kind(job, node.fd.as_fd(), name, &stat)? {
                 Some(kind) => kind,
                 None => return Ok(None),
             };
-            (kind, xattrs_of(node, name).unwrap_or_default(), false)
+            (kind, xattrs(), false)
         }
     };
     let metadata = metadata(job, &stat, job.content.keep(xattrs), sparse);

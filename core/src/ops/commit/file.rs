@@ -9,7 +9,6 @@
 use std::{
     cell::RefCell,
     ffi::OsStr,
-    fs::File,
     io::{self, Read},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
@@ -20,15 +19,16 @@ use std::{
 
 use crate::{
     base::{id::BlobId, limits, time::Time},
-    chunk::Cutter,
+    chunk::{Cutter, is_zeros},
     format::{
+        acl,
         chunk_list::{self, ChunkList, Piece, Pieces},
         tree::Xattr,
     },
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes::HoleReader,
-        read::open_file,
+        holes,
+        read::{content, hash_content, open_file},
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, Place},
     },
@@ -83,24 +83,47 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A file that was read, and how well that went.
+#[derive(Debug)]
+pub(super) struct ReadOutcome {
+    pub(super) file: ReadFile,
+    /// The file changed during both attempts; what was read last is kept.
+    pub(super) changing: bool,
+    /// Why its extended attributes are missing.
+    pub(super) unread_xattrs: Option<io::Error>,
+}
+
 /// Reads the file of this name in a folder, which had `stat` when it was listed.
 ///
-/// A file that changes meanwhile is read again once. The second value says
-/// that it changed again: then what was read last is kept.
+/// A file that changes meanwhile is read again once. The stat cache keeps what
+/// was read, or drops what it knew before.
 pub(super) fn read(
     job: &Job<'_>,
     (folder, name): (BorrowedFd<'_>, &OsStr),
     place: Place,
     stat: &FileStat,
-) -> Result<(ReadFile, bool), Unread> {
+) -> Result<ReadOutcome, Unread> {
+    let read = read_twice(job, (folder, name), place, stat);
+    if !matches!(&read, Ok(ReadOutcome { changing: false, unread_xattrs: None, .. })) {
+        job.cache.forget_file(stat);
+    }
+    read
+}
+
+fn read_twice(
+    job: &Job<'_>,
+    (folder, name): (BorrowedFd<'_>, &OsStr),
+    place: Place,
+    stat: &FileStat,
+) -> Result<ReadOutcome, Unread> {
     let mut before = *stat;
     let mut again = false;
     loop {
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
         let (content, size) = read_content(job, &fd, &before, again)?;
-        let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).unwrap_or_default();
-        let (after, born) = FileStat::with_birth(fd.as_fd())?;
+        let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd()));
+        let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
             return Err(Unread::File(io::Error::other("it is no longer a regular file")));
         }
@@ -112,14 +135,19 @@ pub(super) fn read(
                 continue;
             }
         };
-        let sparse = before.may_have_holes() && HoleReader::has_holes(fd.as_fd(), before.size);
-        let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
-        if steady {
-            job.cache.add_file((&after, born), place, &known, read_at);
+        let sparse = before.may_have_holes() && holes::has_holes(fd.as_fd(), before.size);
+        let (xattrs, unread_xattrs) = match xattrs {
+            Ok(xattrs) => (xattrs, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        if steady && unread_xattrs.is_none() {
+            let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
+            job.cache.add_file(&after, place, &known, read_at);
         }
         let xattrs = job.content.keep(xattrs).into_boxed_slice();
         let stat = (after != *stat).then(|| Box::new(after));
-        return Ok((ReadFile { id, size, xattrs, sparse, stat }, !steady));
+        let file = ReadFile { id, size, xattrs, sparse, stat };
+        return Ok(ReadOutcome { file, changing: !steady, unread_xattrs });
     }
 }
 
@@ -132,12 +160,10 @@ fn read_content(
     keep: bool,
 ) -> Result<(Option<BlobId>, u64), Unread> {
     if stat.size > limits::WHOLE_FILE_BYTES {
-        let file = File::from(fd.try_clone()?);
-        let (id, size) = if stat.may_have_holes() {
-            stream(job, &mut HoleReader::new(file, stat.size))?
-        } else {
-            stream(job, &mut file.take(stat.size))?
-        };
+        if let Some(id) = confirm_likely(job, fd, stat)? {
+            return Ok((Some(id), stat.size));
+        }
+        let (id, size) = stream(job, &mut *content(fd, stat)?)?;
         return Ok((Some(id), size));
     }
     BUFFER.with_borrow_mut(|buffer| {
@@ -152,6 +178,29 @@ fn read_content(
         job.writer.add_blob(Job::lane(), id, bytes)?;
         Ok((Some(id), size as u64))
     })
+}
+
+/// Hashes a large file that was probably only renamed, and returns its content
+/// if it is the one that was known and is stored: that takes neither cutting
+/// nor hashing of chunks. Other files are read again from their start.
+fn confirm_likely(job: &Job<'_>, fd: &OwnedFd, stat: &FileStat) -> Result<Option<BlobId>, Unread> {
+    let Some(likely) = job.cache.likely_content(stat) else { return Ok(None) };
+    if !job.writer.contains_content(&likely)? {
+        return Ok(None);
+    }
+    let (id, size) = match hash_content(fd, stat, &|| job.stopped()) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            return Err(Unread::Commit(CommitError::Interrupted));
+        }
+        other => other?,
+    };
+    count(&job.counts.bytes_read, size);
+    if (id, size) == (likely, stat.size) {
+        job.observer.advance(size, 1);
+        return Ok(Some(id));
+    }
+    rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(0))?;
+    Ok(None)
 }
 
 /// Reads a file of about `expected` bytes whole, at most
@@ -203,26 +252,42 @@ pub(super) fn stream(
         let mut cutter = Cutter::new(job.params);
         let (mut buffer, mut filled) = (job.take_buffer(), 0);
         let mut size = 0;
+        // Zeros that were read and are hashed while more is read.
+        let mut zeros = 0;
+        // From here on the buffer holds zeros only.
+        let mut zeros_from = 0;
         loop {
             if job.stopped() || failed.load(Ordering::Relaxed) {
                 return Err(Unread::Commit(CommitError::Interrupted));
             }
-            let (end, last) = fill(source, &mut buffer, filled)?;
+            let (end, last) = match std::mem::take(&mut zeros) {
+                0 => fill(source, &mut buffer, filled)?,
+                zeros => {
+                    let hash = || hash_zeros(&mut whole, zeros);
+                    rayon::join(|| fill(source, &mut buffer, filled), hash).0?
+                }
+            };
             let fresh = &buffer[filled..end];
             size += fresh.len() as u64;
             count(&job.counts.bytes_read, fresh.len() as u64);
             job.observer.advance(fresh.len() as u64, 0);
-            let (_, cuts) = rayon::join(
-                || whole.update(fresh).count(),
-                || cut(&mut cutter, &buffer[..end], last),
-            );
+            let cuts = if !last && is_zeros(fresh) {
+                zeros = fresh.len();
+                cut(&mut cutter, &buffer[..end], last)
+            } else {
+                zeros_from = end;
+                let hash = || whole.update(fresh).count();
+                rayon::join(hash, || cut(&mut cutter, &buffer[..end], last)).1
+            };
             filled = end;
             if let Some(&cut) = cuts.last() {
                 let mut next = job.take_buffer();
                 next[..end - cut].copy_from_slice(&buffer[cut..end]);
                 filled = end - cut;
                 let full = std::mem::replace(&mut buffer, next);
-                hand_over(job, scope, &batches, &failed, full, cuts);
+                let batch = Batch { buffer: full, cuts, is_zeros: zeros_from == 0 };
+                zeros_from = zeros_from.saturating_sub(cut);
+                hand_over(job, scope, &batches, &failed, batch);
             }
             if last {
                 job.give_buffer(buffer);
@@ -245,9 +310,23 @@ pub(super) fn stream(
     Ok((id, size))
 }
 
+/// Hashes a run of zeros.
+fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: usize) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while bytes > 0 {
+        let piece = bytes.min(ZEROS.len());
+        hasher.update(&ZEROS[..piece]);
+        bytes -= piece;
+    }
+}
+
 /// Reads until a frame is full. Returns where the new bytes end, and whether
 /// they are the last.
-fn fill(source: &mut dyn Read, buffer: &mut [u8], filled: usize) -> io::Result<(usize, bool)> {
+fn fill(
+    source: &mut (dyn Read + Send),
+    buffer: &mut [u8],
+    filled: usize,
+) -> io::Result<(usize, bool)> {
     // The rest of the last batch may be nearly a chunk; always read some more.
     let target = limits::LARGE_FRAME_BYTES.max(filled + MIN_READ_BYTES);
     let mut end = filled;
@@ -272,27 +351,45 @@ fn cut(cutter: &mut Cutter, buffer: &[u8], last: bool) -> Vec<usize> {
     cuts
 }
 
+/// Whole chunks that were read.
+struct Batch {
+    buffer: Vec<u8>,
+    /// Where the chunks end.
+    cuts: Vec<usize>,
+    /// Whether all of them are zeros.
+    is_zeros: bool,
+}
+
 /// Gives a batch to a free thread, or does it here when there is none.
 fn hand_over<'s>(
     job: &'s Job<'_>,
     scope: &rayon::Scope<'s>,
     batches: &'s Batches,
     failed: &'s AtomicBool,
-    buffer: Vec<u8>,
-    cuts: Vec<usize>,
+    Batch { buffer, cuts, is_zeros }: Batch,
 ) {
+    // A hole is cut into chunks of zeros of the largest size, which hash alike.
+    let is_zeros = is_zeros && cuts[..] == [job.params.max()];
+    let known = job.zeros.get().copied().filter(|_| is_zeros);
     let place = {
         let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
-        batches.push(Vec::new());
+        batches.push(known.into_iter().collect());
         batches.len() - 1
     };
+    if known.is_some() {
+        return job.give_buffer(buffer);
+    }
     let add = move || {
         match job.writer.add_chunks(&buffer, &cuts) {
             Ok((ids, _)) => {
                 let starts = std::iter::once(&0).chain(&cuts);
                 let lengths = cuts.iter().zip(starts).map(|(end, start)| (end - start) as u32);
                 let pieces = ids.into_iter().zip(lengths).map(|(id, bytes)| Piece { id, bytes });
-                batches.lock().unwrap_or_else(PoisonError::into_inner)[place] = pieces.collect();
+                let pieces: Vec<Piece> = pieces.collect();
+                if let (true, Some(zeros)) = (is_zeros, pieces.first()) {
+                    job.zeros.get_or_init(|| *zeros);
+                }
+                batches.lock().unwrap_or_else(PoisonError::into_inner)[place] = pieces;
             }
             Err(error) => {
                 failed.store(true, Ordering::Relaxed);
@@ -328,6 +425,11 @@ fn add_list(job: &Job<'_>, id: BlobId, size: u64, pieces: &[Piece]) -> Result<()
                 let id = job.writer.add_chunk_list_part(&bytes)?;
                 parts.push(Piece { id, bytes: bytes.len() as u32 });
             }
+            if parts.len() > limits::CHUNK_LIST_PARTS {
+                let most = limits::CHUNK_LIST_PARTS * limits::CHUNK_LIST_ENTRIES;
+                let text = format!("it has {} chunks, more than {most}", pieces.len());
+                return Err(Unread::File(io::Error::other(text)));
+            }
             let list = ChunkList { total_bytes: size, pieces: Pieces::Parts(parts) };
             job.writer.add_chunk_list(id, &list.encode())?;
         }
@@ -350,10 +452,11 @@ impl Job<'_> {
 }
 
 impl Content {
-    /// The attributes that this kind of snapshot keeps.
+    /// The attributes that matter to this kind of snapshot: those that it
+    /// keeps, and the access control list, which decides over the mode.
     pub(super) fn keep(self, mut xattrs: Vec<Xattr>) -> Vec<Xattr> {
         if self == Self::Reproducible {
-            xattrs.retain(|xattr| xattr.name.starts_with(b"user."));
+            xattrs.retain(|xattr| xattr.name.starts_with(b"user.") || *xattr.name == *acl::ACCESS);
         }
         xattrs
     }

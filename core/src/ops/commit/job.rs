@@ -1,9 +1,10 @@
 //! What all tasks of one commit share.
 
 use std::{
+    io,
     path::Path,
     sync::{
-        Mutex, PoisonError,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -11,7 +12,14 @@ use std::{
 use crate::{
     base::observe::{Note, Observer},
     chunk::Params,
-    local::{fingerprint::Manner, ignore::Rules, owners::Owners, stat_cache::StatCache},
+    format::{chunk_list::Piece, selection::UnreadPaths, tree::Xattr},
+    local::{
+        attributes::{XattrTarget, read_xattrs},
+        fingerprint::Manner,
+        ignore::Rules,
+        owners::Owners,
+        stat_cache::StatCache,
+    },
     ops::commit::{CommitError, Content},
     store::Writer,
 };
@@ -26,8 +34,12 @@ pub(super) struct Job<'a> {
     pub(super) content: Content,
     pub(super) observer: &'a dyn Observer,
     pub(super) counts: Counts,
+    /// Paths in the snapshot that are left out because they cannot be read.
+    pub(super) unread: Mutex<UnreadPaths>,
     /// Batches of chunks that are being compressed, over all files.
     pub(super) batches: AtomicUsize,
+    /// The largest chunk, if it is all zeros, once it was added.
+    pub(super) zeros: OnceLock<Piece>,
     /// Buffers of batches that are done.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,
     stop: AtomicBool,
@@ -42,6 +54,7 @@ pub(super) struct Counts {
     pub(super) unmodified: AtomicU64,
     pub(super) skipped: AtomicU64,
     pub(super) changing: AtomicU64,
+    pub(super) without_attributes: AtomicU64,
     pub(super) bytes_read: AtomicU64,
 }
 
@@ -67,7 +80,9 @@ impl<'a> Job<'a> {
             content,
             observer,
             counts: Counts::default(),
+            unread: Mutex::default(),
             batches: AtomicUsize::new(0),
+            zeros: OnceLock::new(),
             buffers: Mutex::default(),
             stop: AtomicBool::new(false),
             failure: Mutex::default(),
@@ -110,9 +125,31 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Tells that something is left out.
-    pub(super) fn skip(&self, path: &Path, error: &(dyn std::error::Error + 'static)) {
+    /// Tells that something is committed without its extended attributes.
+    pub(super) fn lose_attributes(&self, path: &Path, error: &io::Error) {
+        count(&self.counts.without_attributes, 1);
+        self.observer.note(Note::AttributesUnread { path, error });
+    }
+
+    /// Reads the extended attributes at a path; tells when it has none for an
+    /// error.
+    pub(super) fn xattrs_at(&self, path: &Path) -> Vec<Xattr> {
+        read_xattrs(XattrTarget::Path(path)).unwrap_or_else(|error| {
+            self.lose_attributes(path, &error);
+            Vec::new()
+        })
+    }
+
+    /// Reports that a path cannot be read and is left out; `inside` is its
+    /// path in the snapshot, `path` the one to show.
+    pub(super) fn skip(
+        &self,
+        inside: &[u8],
+        path: &Path,
+        error: &(dyn std::error::Error + 'static),
+    ) {
         count(&self.counts.skipped, 1);
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).insert(inside);
         self.observer.note(Note::Skipped { path, error });
     }
 }

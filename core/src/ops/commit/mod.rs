@@ -1,51 +1,64 @@
 //! `commit`: make a snapshot of folders, files, or a stream.
 //!
-//! [`run`] walks and reads (`walk`, `file`), encodes trees (`encode`),
+//! [`run`] finds what the commit is made on top of (`ground`), walks and reads
+//! (`walk`, `file`), encodes trees (`encode`),
 //! makes everything durable, and moves the branch last (`publish`).
 
+mod cache;
 mod encode;
+mod error;
 mod file;
+mod ground;
 mod job;
 mod paths;
 mod previous;
 mod publish;
+mod scope;
+mod stream;
 mod walk;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, Read},
-    path::PathBuf,
-    sync::atomic::Ordering,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::{PoisonError, atomic::Ordering},
 };
 
 use crate::{
     base::{
         id::{CommitId, TreeId},
-        io::PathError,
-        kind::ErrorKind,
+        limits,
         name::EntryName,
         observe::{Observer, Phase},
         time::Time,
     },
-    chunk::{Params, ParamsError},
+    chunk::Params,
     format::{
         commit::Commit,
-        tree::{Metadata, Totals},
+        selection::Selection,
+        tree::{Entry, Metadata, Totals, check::xattr_bytes, split::Folder},
     },
     local::{
-        ignore::{self, PatternError, Rules},
+        ignore::{self, Rules, Scope},
+        read::Reading,
         scan::FileStat,
-        stat_cache::StatCache,
     },
-    ops::commit::job::Job,
-    repo::{Repo, ref_name::RefName, refs::RefError},
-    store::{Added, StoreError, Writer},
+    ops::commit::{ground::Ground, job::Job, paths::Kept},
+    repo::{Repo, ref_name::RefName, refs::RefError, scope::ScopePath},
+    store::{Added, Writer},
 };
+
+pub use error::CommitError;
+pub use ground::Behind;
 
 /// What is committed.
 pub enum Source<'s> {
     /// The root tree is what this folder contains.
     Folder(PathBuf),
+    /// The same for the folder of a partial clone: paths outside the scope that
+    /// are not in the folder are kept from the commit before.
+    Partial(PathBuf, Vec<ScopePath>),
     /// The root tree holds each of these under its own path.
     Paths(Vec<NamedPath>),
     /// The root tree holds one file of this name, read from a stream.
@@ -75,6 +88,42 @@ pub enum Content {
     /// Neither owners nor times, hard links, holes or attributes of the
     /// system's own: the same content gives the same tree id on every machine.
     Reproducible,
+}
+
+/// What happens to paths of the commit before that the source does not name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Unnamed {
+    /// The snapshot does not contain them.
+    #[default]
+    Remove,
+    /// They are kept. The root of the snapshot stands for this folder, whose
+    /// ignore files count, and in which the named paths lie.
+    Keep(PathBuf),
+}
+
+/// What to do when the branch has commits from elsewhere that the project's
+/// files do not contain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unseen {
+    /// The files do not belong to the store's project: its base neither counts
+    /// nor changes.
+    #[default]
+    Ignore,
+    /// Refuse to commit, because that would take those commits back. A stream
+    /// takes nothing back and is committed.
+    Refuse,
+    /// Commit on top of them.
+    Accept,
+}
+
+/// What to do when the last commit of the branch has other sources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtherSources {
+    /// Commit on top of it.
+    #[default]
+    Accept,
+    /// Refuse to commit.
+    Refuse,
 }
 
 /// What to do when nothing changed.
@@ -111,18 +160,37 @@ pub struct Options {
     pub author: String,
     /// On which machine.
     pub host: String,
-    /// When; `None` is now.
+    /// When, as the user says; `None` is the present.
     pub time: Option<Time>,
+    /// The present; `None` asks the system's clock.
+    pub now: Option<Time>,
     /// What is left out.
     pub ignore: ignore::Options,
     /// What is kept of owners and times.
     pub content: Content,
+    /// What happens to paths that the source does not name.
+    pub unnamed: Unnamed,
+    /// What to do about commits that the files do not contain.
+    pub unseen: Unseen,
+    /// Absolute paths of what is committed, and names of streams; none for the
+    /// project's own files.
+    pub sources: BTreeSet<Box<[u8]>>,
+    /// What to do when the last commit has none of these sources.
+    pub other_sources: OtherSources,
     /// What to do when nothing changed.
     pub unchanged: Unchanged,
     /// Whether anything is written.
     pub run: Run,
+    /// Which files are read.
+    pub reading: Reading,
     /// Threads; `None` is as many as suit the machine.
     pub jobs: Option<usize>,
+}
+
+impl Options {
+    fn now(&self) -> Time {
+        self.now.unwrap_or_else(Time::now)
+    }
 }
 
 /// What happened.
@@ -142,103 +210,19 @@ pub struct Outcome {
     pub skipped: u64,
     /// Files that kept changing while they were read.
     pub changing: u64,
+    /// Entries whose extended attributes could not be read: they are committed
+    /// without.
+    pub without_attributes: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
     /// What was added to the store; in a dry run, what would be, but for the
     /// commit itself and without `stored_bytes` and `packs`.
     pub added: Added,
+    /// Objects that an unchanged commit stored again, because the store had lost
+    /// them; part of `added`.
+    pub stored_again: u64,
     /// What is below the root.
     pub totals: Totals,
-}
-
-/// Why there is no commit.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CommitError {
-    /// What is to be committed cannot be read.
-    #[error("cannot read {}", path.display())]
-    Source {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Two sources have one place in the snapshot, or one lies in another.
-    #[error("{} and {} have the same place in the snapshot", first.display(), second.display())]
-    Overlap {
-        /// One.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
-    /// A pattern cannot be parsed.
-    #[error(transparent)]
-    Pattern(#[from] PatternError),
-    /// The store's chunk sizes are unusable.
-    #[error("the store's chunk sizes are unusable")]
-    Chunk(#[source] ParamsError),
-    /// The stream could not be read.
-    #[error("cannot read the stream")]
-    Stream(#[source] io::Error),
-    /// The commit itself is too large to be stored.
-    #[error("message and labels come to {bytes} bytes, more than {limit}")]
-    TooLarge {
-        /// What they come to.
-        bytes: usize,
-        /// What is allowed.
-        limit: usize,
-    },
-    /// A reader would refuse a commit of so many labels.
-    #[error("{count} labels are more than {limit}")]
-    TooManyLabels {
-        /// How many there are.
-        count: usize,
-        /// How many are allowed.
-        limit: usize,
-    },
-    /// Others kept moving the branch.
-    #[error("branch `{}` kept moving, {tries} times", name.short())]
-    Contended {
-        /// Which.
-        name: RefName,
-        /// How often it was tried.
-        tries: usize,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A ref could not be read or moved.
-    #[error(transparent)]
-    Ref(#[from] RefError),
-    /// A folder could not be read.
-    #[error(transparent)]
-    Io(#[from] PathError),
-    /// Threads could not be started.
-    #[error("cannot start worker threads")]
-    Threads(#[source] rayon::ThreadPoolBuildError),
-    /// The user asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-impl CommitError {
-    /// What a caller can do about it.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Source { source, .. } | Self::Stream(source) => ErrorKind::of_io(source),
-            Self::Overlap { .. }
-            | Self::Pattern(_)
-            | Self::Chunk(_)
-            | Self::TooLarge { .. }
-            | Self::TooManyLabels { .. } => ErrorKind::Invalid,
-            Self::Contended { .. } => ErrorKind::Locked,
-            Self::Store(error) => error.kind(),
-            Self::Ref(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-            Self::Threads(_) => ErrorKind::Unavailable,
-            Self::Interrupted => ErrorKind::Interrupted,
-        }
-    }
 }
 
 /// The root of what was read.
@@ -246,6 +230,9 @@ struct Root {
     tree: TreeId,
     totals: Totals,
     metadata: Option<Metadata>,
+    selection: Selection,
+    /// Whether entries of the commit before were kept in it.
+    keeps_others: bool,
 }
 
 /// Bytes of stack of a worker: a thread that waits may take on a second task.
@@ -265,11 +252,68 @@ pub fn run(
     options: &Options,
     observer: &dyn Observer,
 ) -> Result<Outcome, CommitError> {
-    let base = publish::Base::read(repo, options)?;
+    let mut input = Input::from(source);
+    for _ in 0..limits::REF_RETRIES {
+        let mut ground = Ground::read(repo, input.is_stream(), options)?;
+        ground.check(repo, &input, options, observer)?;
+        match attempt(repo, &mut input, (ground, options), observer)? {
+            Some(outcome) => return Ok(outcome),
+            // What is kept of the commit before is another one's now.
+            None => repo.store().refresh()?,
+        }
+    }
+    let tries = limits::REF_RETRIES;
+    match Ground::read(repo, input.is_stream(), options)?.branch() {
+        Some(name) => Err(CommitError::Contended { name: name.clone(), tries }),
+        None => Err(RefError::HeadMoved.into()),
+    }
+}
+
+/// What is committed, for one attempt after the other.
+enum Input<'s> {
+    Folder(PathBuf),
+    Partial(PathBuf, Vec<ScopePath>),
+    Paths(Vec<NamedPath>),
+    Stream(EntryName, Box<dyn Read + Send + 's>),
+    /// A stream that was read.
+    Entry(Box<Entry>),
+}
+
+impl<'s> From<Source<'s>> for Input<'s> {
+    fn from(source: Source<'s>) -> Self {
+        match source {
+            Source::Folder(path) => Self::Folder(path),
+            Source::Partial(path, scope) => Self::Partial(path, scope),
+            Source::Paths(paths) => Self::Paths(paths),
+            Source::Stream { name, reader } => Self::Stream(name, reader),
+        }
+    }
+}
+
+impl Input<'_> {
+    fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(..) | Self::Entry(_))
+    }
+
+    /// Returns whether it is all of the files, or all within the scope of a partial clone.
+    fn is_whole(&self) -> bool {
+        matches!(self, Self::Folder(_) | Self::Partial(..))
+    }
+}
+
+/// Makes the commit; `None` when the branch moved and the tree must be made
+/// again, because it keeps entries of the commit before.
+fn attempt(
+    repo: &Repo,
+    input: &mut Input<'_>,
+    (ground, options): (Ground, &Options),
+    observer: &dyn Observer,
+) -> Result<Option<Outcome>, CommitError> {
     // The commit before is the best guess at how much there is.
-    observer.phase(Phase::Commit, base.total_bytes());
+    observer.phase(Phase::Commit, ground.total_bytes());
+    let packs = repo.store().packs();
     let rules = Rules::beside(options.ignore.clone(), repo.dir())?;
-    let cache = StatCache::open(&repo.dir().join("cache"), repo.disk().clone());
+    let cache = cache::open(repo, options, observer);
     let threads = options.jobs.unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
     let writer = match options.run {
@@ -283,9 +327,11 @@ pub fn run(
     let pool = pool.map_err(CommitError::Threads)?;
 
     let job = Job::new(&writer, &cache, &rules, (params, options.content), observer);
-    let read = pool.install(|| read(&job, source, base.tree()));
+    let read = pool.install(|| read(&job, input, &ground, options));
     job.outcome()?;
-    let root = read?.ok_or(CommitError::Interrupted)?;
+    let mut root = read?.ok_or(CommitError::Interrupted)?;
+    let unread = std::mem::take(&mut *job.unread.lock().unwrap_or_else(PoisonError::into_inner));
+    root.selection = ground.selection(unread, (input, options));
 
     let mut outcome = Outcome {
         files_new: job.counts.new.load(Ordering::Relaxed),
@@ -293,21 +339,29 @@ pub fn run(
         files_unmodified: job.counts.unmodified.load(Ordering::Relaxed),
         skipped: job.counts.skipped.load(Ordering::Relaxed),
         changing: job.counts.changing.load(Ordering::Relaxed),
+        without_attributes: job.counts.without_attributes.load(Ordering::Relaxed),
         bytes_read: job.counts.bytes_read.load(Ordering::Relaxed),
         totals: root.totals,
         ..Outcome::default()
     };
     drop(job);
     if options.run == Run::Dry {
-        publish::preview(&base, &root, &writer, options, &mut outcome);
-        return Ok(outcome);
+        publish::preview(&ground, &root, &writer, options, &mut outcome);
+        return Ok(Some(outcome));
     }
-    publish::run(repo, base, &root, writer, options, observer, &mut outcome)?;
+    let is_made = publish::run(
+        (repo, ground),
+        (&root, writer, &packs),
+        (options, input),
+        observer,
+        &mut outcome,
+    )?;
+    if !is_made {
+        return Ok(None);
+    }
     repo.store().tell_repairs(observer);
-    if let Err(error) = cache.save() {
-        observer.note(crate::base::observe::Note::TidyFailed { error: &error });
-    }
-    Ok(outcome)
+    cache::save(repo, cache, observer);
+    Ok(Some(outcome))
 }
 
 /// Three threads for two cores, so that one can wait for the disk: on 24,000
@@ -320,35 +374,79 @@ fn default_jobs() -> usize {
 
 fn read(
     job: &Job<'_>,
-    source: Source<'_>,
-    previous: Option<TreeId>,
+    input: &mut Input<'_>,
+    ground: &Ground,
+    options: &Options,
 ) -> Result<Option<Root>, CommitError> {
-    match source {
-        Source::Folder(path) => {
-            let root = walk::Root { path: &path, inside: b"", previous };
+    let previous = ground.tree();
+    let kept_root = match (&*input, &options.unnamed) {
+        (Input::Partial(root, _), _) | (_, Unnamed::Keep(root)) => Some(root.clone()),
+        (_, Unnamed::Remove) => None,
+    };
+    let stat_of = |path: &Path| {
+        let stat = fs_err::File::open(path).and_then(|folder| FileStat::of_fd(folder.as_fd()));
+        stat.map_err(|source| CommitError::Source { path: path.to_owned(), source })
+    };
+    let kept = match &kept_root {
+        Some(root) => Some(Kept { root, device: stat_of(root)?.device }),
+        None => None,
+    };
+    let folder = match input {
+        Input::Folder(path) => {
+            let (scope, device) = (Scope::default(), None);
+            let root = walk::Root { path, inside: b"", previous, scope, device };
             let walked = walk::run(job, &root);
             let walked =
                 walked.map_err(|source| CommitError::Source { path: path.clone(), source })?;
-            Ok(walked.map(|(folder, stat)| Root {
-                tree: folder.id,
-                totals: folder.totals,
-                metadata: Some(root_metadata(job, &path, &stat)),
-            }))
+            return Ok(walked
+                .map(|(folder, stat)| Root::new(&folder, Some(root_metadata(job, path, &stat)))));
         }
-        Source::Paths(paths) => paths::read(job, paths, previous),
-        Source::Stream { name, mut reader } => {
-            paths::read_stream(job, name, &mut *reader, previous).map(Some)
+        Input::Partial(root, scope) => {
+            let (items, present) = scope::items_in_scope(job, root, scope)?;
+            paths::root_folder(job, &items, (kept, Some(present)), previous)?
         }
+        Input::Paths(paths) => paths::read(job, paths, kept, previous)?,
+        Input::Stream(name, reader) => {
+            let entry = stream::read(job, name.clone(), &mut **reader, previous)?;
+            let folder =
+                stream::with_entry(job, entry.clone(), previous.filter(|_| kept.is_some()));
+            *input = Input::Entry(Box::new(entry));
+            Some(folder?)
+        }
+        Input::Entry(entry) => {
+            let kept = previous.filter(|_| kept.is_some());
+            Some(stream::with_entry(job, (**entry).clone(), kept)?)
+        }
+    };
+    let keeps_others = kept_root.is_some();
+    // Without a commit of the whole folder the root stands for no folder, and a
+    // restore must not take the rest of one for extra.
+    let metadata = ground.root_metadata().filter(|_| keeps_others).cloned();
+    Ok(folder.map(|folder| Root { keeps_others, ..Root::new(&folder, metadata) }))
+}
+
+impl Root {
+    fn new(folder: &Folder, metadata: Option<Metadata>) -> Self {
+        let (tree, totals) = (folder.id, folder.totals);
+        Self { tree, totals, metadata, selection: Selection::default(), keeps_others: false }
     }
 }
 
 /// What is kept about the root folder itself.
-fn root_metadata(job: &Job<'_>, path: &std::path::Path, stat: &FileStat) -> Metadata {
-    use crate::local::attributes::{XattrTarget, read_xattrs};
+fn root_metadata(job: &Job<'_>, path: &Path, stat: &FileStat) -> Metadata {
     // The root may have been reached through a symlink; its target counts.
     let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let xattrs = read_xattrs(XattrTarget::Path(&real)).unwrap_or_default();
-    encode::metadata(job, stat, job.content.keep(xattrs), false)
+    let xattrs = job.content.keep(job.xattrs_at(&real));
+    let mut metadata = encode::metadata(job, stat, xattrs, false);
+    let bytes: usize = metadata.xattrs.iter().map(xattr_bytes).sum();
+    if bytes > limits::ROOT_XATTR_BYTES {
+        let limit = limits::ROOT_XATTR_BYTES;
+        let text = format!("{bytes} bytes are more than the {limit} that a root folder may have");
+        job.lose_attributes(path, &io::Error::other(text));
+        metadata.mode = metadata.mode_without_acl();
+        metadata.xattrs.clear();
+    }
+    metadata
 }
 
 /// Makes the commit that `root` amounts to.
@@ -363,5 +461,6 @@ fn make(root: &Root, parents: Vec<CommitId>, time: Time, options: &Options) -> C
         labels: options.labels.clone(),
         root: root.metadata.clone(),
         totals: root.totals,
+        selection: root.selection.clone(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::{
     base::id::{BlobId, TreeId},
     format::tree::Kind,
-    store::{Entries, Store, StoreError},
+    store::{Entries, Store, StoreError, Writer},
 };
 
 /// Files and folders of a folder in the commit before.
@@ -24,8 +24,19 @@ pub(super) enum Change {
 }
 
 impl Previous {
-    /// Reads a folder's entries.
-    pub(super) fn read(store: &Store, tree: TreeId) -> Result<Self, StoreError> {
+    /// Reads a folder's entries. A tree that turns out to be damaged is shadowed,
+    /// so that this commit stores it again.
+    pub(super) fn read(writer: &Writer<'_>, tree: TreeId) -> Option<Self> {
+        match Self::entries(writer.store(), tree) {
+            Ok(previous) => Some(previous),
+            Err(error) => {
+                let _ = writer.shadow_damage(&error);
+                None
+            }
+        }
+    }
+
+    fn entries(store: &Store, tree: TreeId) -> Result<Self, StoreError> {
         let mut previous = Self::default();
         for entry in Entries::of(store, tree) {
             let entry = entry?;

@@ -2,198 +2,152 @@
 
 use crate::{
     base::{
-        id::{CommitId, TreeId},
+        id::{CommitId, PackId},
         limits,
         observe::{Note, Observer},
         time::Time,
     },
-    format::{commit::Commit, tree::Metadata},
-    ops::commit::{CommitError, Options, Outcome, Root, Unchanged, make},
-    repo::{
-        Repo,
-        open::FIRST_BRANCH,
-        ref_name::RefName,
-        refs::{Change, Head, RefError},
-    },
-    store::Writer,
+    format::commit::Commit,
+    ops::commit::{CommitError, Input, Options, Outcome, Root, Unchanged, ground::Ground, make},
+    repo::{Repo, refs::RefError},
+    store::{Added, Writer},
 };
-
-/// What a commit is made on top of.
-pub(super) struct Base {
-    head: Head,
-    target: Target,
-    tip: Option<(CommitId, Commit)>,
-}
-
-/// What moves to the new commit.
-enum Target {
-    Branch(RefName),
-    DetachedHead,
-}
-
-impl Base {
-    /// Reads where the branch stands.
-    pub(super) fn read(repo: &Repo, options: &Options) -> Result<Self, CommitError> {
-        let head = match repo.is_absent() {
-            true => Head::Branch(RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?),
-            false => repo.refs().head()?,
-        };
-        let target = match (&options.branch, &head) {
-            (Some(branch), _) | (None, Head::Branch(branch)) => Target::Branch(branch.clone()),
-            (None, Head::Detached(_)) => Target::DetachedHead,
-        };
-        let tip = match (&target, &head) {
-            (Target::Branch(branch), _) => repo.refs().read(branch)?,
-            (Target::DetachedHead, Head::Detached(id)) => Some(*id),
-            (Target::DetachedHead, Head::Branch(_)) => None,
-        };
-        let tip =
-            tip.map(|id| Ok::<_, CommitError>((id, repo.store().commit(&id)?))).transpose()?;
-        Ok(Self { head, target, tip })
-    }
-
-    /// The tree to compare with.
-    pub(super) fn tree(&self) -> Option<TreeId> {
-        self.tip.as_ref().map(|(_, commit)| commit.tree)
-    }
-
-    /// Bytes of the files in the commit before.
-    pub(super) fn total_bytes(&self) -> Option<u64> {
-        self.tip.as_ref().map(|(_, commit)| commit.totals.bytes).filter(|bytes| *bytes > 0)
-    }
-
-    fn is_same(&self, root: &Root) -> bool {
-        self.tip.as_ref().is_some_and(|(_, commit)| {
-            commit.tree == root.tree && same_root(commit.root.as_ref(), root.metadata.as_ref())
-        })
-    }
-}
-
-/// Whether a root folder's attributes are the same, but for its mtime: a file
-/// that comes and goes changes it, and so does a store that is made in it.
-fn same_root(before: Option<&Metadata>, now: Option<&Metadata>) -> bool {
-    let without_time = |metadata: Option<&Metadata>| {
-        metadata.map(|metadata| Metadata { mtime: None, ..metadata.clone() })
-    };
-    without_time(before) == without_time(now)
-}
 
 /// Says what a commit would come to.
 pub(super) fn preview(
-    base: &Base,
+    ground: &Ground,
     root: &Root,
     writer: &Writer<'_>,
     options: &Options,
     outcome: &mut Outcome,
 ) {
-    outcome.created = options.unchanged == Unchanged::Commit || !base.is_same(root);
+    outcome.created = options.unchanged == Unchanged::Commit || !ground.is_same(root);
     outcome.added = writer.added();
-    outcome.id = base.tip.as_ref().map(|(id, _)| *id).filter(|_| !outcome.created);
+    outcome.id = ground.tip().filter(|_| !outcome.created);
 }
 
 /// Adds the commit, makes everything durable, and moves the branch. When the
-/// branch has moved meanwhile, the commit is made again on top of where it is.
+/// branch has moved meanwhile, the commit is made again on top of where it is;
+/// `false` when its tree must be made again, too. `packs` are those that were
+/// there before files were read.
 pub(super) fn run(
-    repo: &Repo,
-    mut base: Base,
-    root: &Root,
-    writer: Writer<'_>,
-    options: &Options,
+    (repo, mut ground): (&Repo, Ground),
+    (root, writer, packs): (&Root, Writer<'_>, &[PackId]),
+    (options, input): (&Options, &Input<'_>),
     observer: &dyn Observer,
     outcome: &mut Outcome,
-) -> Result<(), CommitError> {
+) -> Result<bool, CommitError> {
     let (count, limit) = (options.labels.len(), limits::LABELS);
     if count > limit {
         return Err(CommitError::TooManyLabels { count, limit });
     }
+    let (count, limit) = (root.selection.rules.len(), limits::RULE_SETS);
+    if count > limit {
+        return Err(CommitError::TooManyRules { count, limit });
+    }
     let mut writer = Some(writer);
     for _ in 0..limits::REF_RETRIES {
-        if options.unchanged == Unchanged::Keep && base.is_same(root) {
-            // Whoever moved the branch there may have died before it was durable.
-            if let Target::Branch(branch) = &base.target {
+        if options.unchanged == Unchanged::Keep && ground.is_same(root) {
+            if let Some(writer) = writer.take() {
+                store_again((repo, &ground), (writer, packs), outcome)?;
+            }
+            // The process that moved the branch may have died before it synced it.
+            if let Some(branch) = ground.branch() {
                 repo.refs().sync(branch)?;
             }
-            outcome.id = base.tip.as_ref().map(|(id, _)| *id);
-            return Ok(());
+            outcome.id = ground.tip();
+            outcome.id.iter().for_each(|id| ground.follow(repo, *id, observer));
+            return Ok(true);
         }
-        let commit = make(root, parents(&base), time(&base, options, observer), options);
+        let parents = ground.parent().iter().map(|(id, _)| *id).collect();
+        let commit = make(root, parents, time(&ground, options, observer), options);
         let bytes = commit.encode();
         if bytes.len() > limits::COMMIT_BYTES {
             return Err(CommitError::TooLarge { bytes: bytes.len(), limit: limits::COMMIT_BYTES });
         }
+        // What a reader would refuse must not be acknowledged.
+        Commit::decode(&bytes).map_err(CommitError::Unreadable)?;
         let id = CommitId::of(&bytes);
         let writer = match writer.take() {
             Some(writer) => writer,
             None => Writer::new(repo.store(), repo.config().compression.level, 1)?,
         };
         writer.add_commit(id, &bytes)?;
-        let added = writer.finish()?;
-        outcome.added.objects += added.objects;
-        outcome.added.raw_bytes += added.raw_bytes;
-        outcome.added.stored_bytes += added.stored_bytes;
-        outcome.added.packs += added.packs;
-        match advance(repo, &base, id, &commit) {
+        add(&mut outcome.added, writer.finish()?);
+        match ground.advance(repo, (id, &commit), (input.is_stream(), options)) {
             Ok(()) => {
                 (outcome.id, outcome.created) = (Some(id), true);
-                return Ok(());
+                ground.follow(repo, id, observer);
+                return Ok(true);
             }
             Err(RefError::Moved { .. } | RefError::Exists { .. } | RefError::HeadMoved) => {
+                if root.keeps_others {
+                    return Ok(false);
+                }
                 repo.store().refresh()?;
-                base = Base::read(repo, options)?;
+                ground = Ground::read(repo, input.is_stream(), options)?;
+                ground.check(repo, input, options, observer)?;
             }
             Err(error) => return Err(error.into()),
         }
     }
-    let name = match base.target {
-        Target::Branch(name) => name,
-        Target::DetachedHead => return Err(RefError::HeadMoved.into()),
-    };
-    Err(CommitError::Contended { name, tries: limits::REF_RETRIES })
-}
-
-fn parents(base: &Base) -> Vec<CommitId> {
-    base.tip.iter().map(|(id, _)| *id).collect()
-}
-
-/// The time of the commit, never before that of its parent: a clock that was
-/// set back must not turn history around.
-fn time(base: &Base, options: &Options, observer: &dyn Observer) -> Time {
-    let now = options.time.unwrap_or_else(Time::now);
-    match &base.tip {
-        Some((_, parent)) if now <= parent.time => {
-            let behind_secs = parent.time.secs - now.secs;
-            if behind_secs > 0 {
-                observer.note(Note::ClockBehind { behind_secs });
-            }
-            parent.time.successor()
+    match ground.branch() {
+        Some(name) => {
+            Err(CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES })
         }
-        _ => now,
+        None => Err(RefError::HeadMoved.into()),
     }
 }
 
-fn advance(repo: &Repo, base: &Base, id: CommitId, commit: &Commit) -> Result<(), RefError> {
-    let first_line = commit.message.lines().next().unwrap_or_default();
-    let reason =
-        if first_line.is_empty() { "commit".to_owned() } else { format!("commit: {first_line}") };
-    let change = Change { time: commit.time, who: &commit.author, reason: &reason };
-    let before = base.tip.as_ref().map(|(id, _)| *id);
-    let branch = match &base.target {
-        Target::Branch(branch) => branch,
-        Target::DetachedHead => {
-            return repo.refs().set_head(&base.head, &Head::Detached(id), &change);
+/// Makes durable what an unchanged commit had to store again: objects whose
+/// packs are gone, or that are shadowed. The tip itself is one of them.
+fn store_again(
+    (repo, ground): (&Repo, &Ground),
+    (writer, packs): (Writer<'_>, &[PackId]),
+    outcome: &mut Outcome,
+) -> Result<(), CommitError> {
+    if let Some((id, tip)) = ground.parent() {
+        writer.add_commit(*id, &tip.encode())?;
+    }
+    if writer.added().objects == 0 {
+        return Ok(());
+    }
+    let added = writer.finish()?;
+    repo.store().refresh()?;
+    let new = repo.store().packs().iter().filter(|pack| !packs.contains(pack)).count();
+    // Another process may have stored the same objects meanwhile; then nothing
+    // was lost.
+    if new as u64 <= added.packs {
+        outcome.stored_again = added.objects;
+    }
+    add(&mut outcome.added, added);
+    Ok(())
+}
+
+fn add(total: &mut Added, more: Added) {
+    total.objects += more.objects;
+    total.raw_bytes += more.raw_bytes;
+    total.stored_bytes += more.stored_bytes;
+    total.packs += more.packs;
+}
+
+/// The time of the commit: the one that the user named, else the present.
+///
+/// Parents tell the order of commits, and times do not. So one commit that was
+/// made while the clock was wrong dates no other. Within one second the time
+/// still grows, because a clock may tick more slowly than commits are made.
+fn time(ground: &Ground, options: &Options, observer: &dyn Observer) -> Time {
+    if let Some(named) = options.time {
+        return named;
+    }
+    let now = options.now();
+    match ground.parent() {
+        Some((_, parent)) if now.secs == parent.time.secs => now.max(parent.time.successor()),
+        Some((_, parent)) if now < parent.time => {
+            let ahead_secs = parent.time.secs.saturating_sub(now.secs);
+            observer.note(Note::ParentInFuture { ahead_secs });
+            now
         }
-    };
-    repo.refs().update(branch, before, Some(id), &change)?;
-    // The first commit of all went to another branch than HEAD names: then
-    // that is the one to stand on.
-    match &base.head {
-        Head::Branch(head) if head != branch && repo.refs().read(head)?.is_none() => {
-            let moved = repo.refs().set_head(&base.head, &Head::Branch(branch.clone()), &change);
-            match moved {
-                Err(RefError::HeadMoved) => Ok(()),
-                other => other,
-            }
-        }
-        _ => Ok(()),
+        _ => now,
     }
 }

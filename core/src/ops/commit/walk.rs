@@ -34,11 +34,13 @@ use crate::{
         visible::{Visible, join},
     },
     ops::commit::{
-        CommitError, encode, file,
-        file::{ReadFile, Unread},
+        CommitError,
+        encode::{self, Lost},
+        file::{self, ReadFile, Unread},
         job::{Job, count},
         previous::Previous,
     },
+    repo::path::components,
 };
 
 /// Files of a folder are shared out so many bytes at a time, and at most
@@ -91,6 +93,21 @@ pub(super) struct Root<'r> {
     pub(super) inside: &'r [u8],
     /// The tree that stood there in the commit before.
     pub(super) previous: Option<TreeId>,
+    /// Ignore files of the folders above that count.
+    pub(super) scope: Scope,
+    /// Device of the snapshot's root, when that is another folder.
+    pub(super) device: Option<u64>,
+}
+
+impl Root<'_> {
+    /// How many folders of the snapshot are above what is in it.
+    fn depth(&self) -> usize {
+        components(self.inside).count()
+    }
+}
+
+fn too_deep() -> io::Error {
+    io::Error::other(format!("nested deeper than {} folders", limits::DEPTH))
 }
 
 /// Where a walk leaves its result, and what its tasks share.
@@ -107,11 +124,15 @@ struct Walk<'w> {
 /// # Errors
 /// The root itself cannot be opened or listed.
 pub(super) fn run(job: &Job<'_>, root: &Root<'_>) -> io::Result<Option<(Folder, FileStat)>> {
+    if root.depth() > limits::DEPTH {
+        return Err(too_deep());
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = openat(rustix::fs::CWD, root.path, flags, Mode::empty())?;
     let stat = FileStat::of_fd(fd.as_fd())?;
-    let walk = Walk { job, root, device: stat.device, result: Mutex::default() };
-    rayon::scope(|tasks| walk.enter(tasks, fd, root.inside.to_vec(), &Scope::default(), None))?;
+    let device = root.device.unwrap_or(stat.device);
+    let walk = Walk { job, root, device, result: Mutex::default() };
+    rayon::scope(|tasks| walk.enter(tasks, fd, root.inside.to_vec(), &root.scope, None))?;
     let result = walk.result.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(result.map(|folder| (folder, stat)))
 }
@@ -122,6 +143,10 @@ impl<'w> Walk<'w> {
         let inside = path.get(self.root.inside.len()..).unwrap_or_default();
         let inside = inside.strip_prefix(b"/").unwrap_or(inside);
         self.root.path.join(OsStr::from_bytes(inside))
+    }
+
+    fn skip(&self, inside: &[u8], error: &(dyn std::error::Error + 'static)) {
+        self.job.skip(inside, &self.shown(inside), error);
     }
 
     /// The task of one folder below the root.
@@ -135,14 +160,15 @@ impl<'w> Walk<'w> {
         let name = above.listing.name(&above.listing.entries[slot]);
         let path = join(&above.path, name);
         let entered = match above.depth >= limits::DEPTH {
-            true => Err(io::Error::other(format!("nested deeper than {} folders", limits::DEPTH))),
+            true => Err(too_deep()),
             false => open_folder(above.fd.as_fd(), OsStr::from_bytes(name)),
         };
         let entered = entered.and_then(|fd| {
             self.enter(tasks, fd, path.clone(), scope, Some((Arc::clone(&above), slot)))
         });
         if let Err(error) = entered {
-            self.job.skip(&self.shown(&path), &error);
+            self.skip(&path, &error);
+            self.job.cache.forget_folder(&above.listing.entries[slot].stat);
             above.put(slot, Slot::Skipped);
             above.unsteady.store(true, Ordering::Relaxed);
             self.finish_part(above);
@@ -167,7 +193,7 @@ impl<'w> Walk<'w> {
         let visible = Visible::read(job.rules, scope, &fd, &path)?;
         let unsteady = !visible.failed.is_empty();
         for (name, error) in &visible.failed {
-            job.skip(&self.shown(&join(&path, name)), error);
+            self.skip(&join(&path, name), error);
         }
         let Visible { listing, scope, .. } = visible;
 
@@ -188,7 +214,10 @@ impl<'w> Walk<'w> {
                 stat.kind == FileKind::Folder && job.rules.descends(stat, self.device)
             })
             .collect();
-        let depth = above.as_ref().map_or(0, |(above, _)| above.depth + 1);
+        let depth = match &above {
+            Some((above, _)) => above.depth + 1,
+            None => self.root.depth(),
+        };
         let slots = listing.entries.iter().map(|_| Slot::Listed).collect();
         let node = Arc::new(Node {
             above,
@@ -246,9 +275,13 @@ impl<'w> Walk<'w> {
             return Slot::Skipped;
         }
         let name = node.listing.name(entry);
-        match encode::known_file(job, node, entry) {
-            Ok(Some(known)) => {
+        let place = Place::new(&node.stat, name);
+        match encode::known_file(job, node, entry, place) {
+            Ok(Some((known, unread_xattrs))) => {
                 job.observer.advance(known.size, 1);
+                if let Some(error) = unread_xattrs {
+                    self.lose_attributes(node, name, &error);
+                }
                 return Slot::File(known);
             }
             Ok(None) => {}
@@ -257,24 +290,26 @@ impl<'w> Walk<'w> {
                 return Slot::Skipped;
             }
         }
-        let place = Place::new(&node.stat, name);
         match file::read(job, (node.fd.as_fd(), OsStr::from_bytes(name)), place, &entry.stat) {
-            Ok((read, changing)) => {
+            Ok(file::ReadOutcome { file, changing, unread_xattrs }) => {
+                if let Some(error) = unread_xattrs {
+                    self.lose_attributes(node, name, &error);
+                }
                 if changing {
                     count(&job.counts.changing, 1);
                     node.unsteady.store(true, Ordering::Relaxed);
                     let path = self.shown(&join(&node.path, name));
                     job.observer.note(crate::base::observe::Note::Changing { path: &path });
-                } else if read.stat.as_ref().is_some_and(|stat| !stat.same_state(&entry.stat)) {
+                } else if file.stat.as_ref().is_some_and(|stat| !stat.same_state(&entry.stat)) {
                     // It changed after it was listed, and then held still.
                     node.unsteady.store(true, Ordering::Relaxed);
                 }
-                Slot::File(read)
+                Slot::File(file)
             }
             Err(Unread::File(error)) => {
                 // A file that vanished since is like one that never was.
                 if error.kind() != io::ErrorKind::NotFound {
-                    job.skip(&self.shown(&join(&node.path, name)), &error);
+                    self.skip(&join(&node.path, name), &error);
                 }
                 node.unsteady.store(true, Ordering::Relaxed);
                 Slot::Skipped
@@ -285,6 +320,12 @@ impl<'w> Walk<'w> {
                 Slot::Skipped
             }
         }
+    }
+
+    /// Tells that an entry is committed without its extended attributes.
+    fn lose_attributes(&self, node: &Node, name: &[u8], error: &io::Error) {
+        self.job.lose_attributes(&self.shown(&join(&node.path, name)), error);
+        node.unsteady.store(true, Ordering::Relaxed);
     }
 
     /// Ends one part of a folder, and with the last of them the folder itself,
@@ -327,13 +368,16 @@ impl<'w> Walk<'w> {
             self.read_files(node);
         }
         let previous = self.previous(node);
-        let folder = encode::folder(job, node, previous, &|name, error| {
-            job.skip(&self.shown(&join(&node.path, name)), error);
-            node.unsteady.store(true, Ordering::Relaxed);
+        let folder = encode::folder(job, node, previous, &|name, lost| match lost {
+            Lost::Entry(error) => {
+                self.skip(&join(&node.path, name), error);
+                node.unsteady.store(true, Ordering::Relaxed);
+            }
+            Lost::Attributes(error) => self.lose_attributes(node, name, error),
         })?;
-        let settled = |entry: &Listed| {
-            entry.stat.kind == FileKind::Folder || is_settled(&entry.stat, node.read_at)
-        };
+        // A folder's own attributes are part of the tree above it, so its times
+        // must be settled as well.
+        let settled = |entry: &Listed| is_settled(&entry.stat, node.read_at);
         if !node.unsteady.load(Ordering::Relaxed) && node.listing.entries.iter().all(settled) {
             let known = KnownFolder {
                 listing: node.listing_hash,
@@ -342,6 +386,8 @@ impl<'w> Walk<'w> {
                 totals: folder.totals,
             };
             job.cache.add_folder(node.stat.device, node.stat.inode, &known);
+        } else {
+            job.cache.forget_folder(&node.stat);
         }
         Ok(folder)
     }
@@ -367,8 +413,7 @@ impl<'w> Walk<'w> {
                         above.previous.get()?.as_ref()?.folder(name)
                     }
                 }?;
-                // What cannot be read is no reason not to make a new commit.
-                Previous::read(self.job.writer.store(), tree).ok()
+                Previous::read(self.job.writer, tree)
             });
         }
         node.previous.get()?.as_ref()

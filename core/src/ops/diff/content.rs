@@ -2,13 +2,9 @@
 
 use std::{
     collections::HashMap,
-    ffi::OsStr,
     fs::File,
     io::{self, Read},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::fd::{AsFd, OwnedFd},
     sync::{Mutex, PoisonError},
 };
 
@@ -17,7 +13,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use crate::{
     base::{id::BlobId, limits, observe::Observer},
     local::{
-        read::open_file,
+        read::{open_above, open_file},
         scan::{FileKind, FileStat},
     },
     ops::{
@@ -139,9 +135,9 @@ impl<'a> Reader<'a> {
     }
 
     fn file(&self, folder: &OwnedFd, path: &[u8]) -> io::Result<Content> {
-        let path = OsStr::from_bytes(path);
-        let stat = FileStat::of_name(folder.as_fd(), path)?;
-        let file = File::from(open_file(folder.as_fd(), path, &stat)?);
+        let (folder, name) = open_above(folder.as_fd(), path)?;
+        let stat = FileStat::of_name(folder.as_fd(), name)?;
+        let file = File::from(open_file(folder.as_fd(), name, &stat)?);
         if FileStat::of_fd(file.as_fd())?.kind != FileKind::File {
             return Err(io::Error::other("it is no longer a regular file"));
         }

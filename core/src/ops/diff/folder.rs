@@ -19,15 +19,14 @@ use crate::{
         id::{BlobId, TreeId},
         limits,
         observe::Note,
-        time::Time,
     },
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, Kind, Xattr},
     local::{
         describe,
         fingerprint::{self, Manner},
         ignore::{Rules, Scope},
         owners::Owners,
-        read::{Hashed, hash_file, open_folder},
+        read::{Hashed, hash_file, open_above, open_folder, unread_xattrs},
         scan::{FileKind, FileStat, Listed, Listing},
         stat_cache::{KnownFile, Place, StatCache},
         visible::{Visible, join},
@@ -147,10 +146,10 @@ impl<'a> Side<'a> {
     /// The content of a file that was met before, and whether it has holes;
     /// `None` when it cannot be read, and then it counts as like no other.
     pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
-        let path = OsStr::from_bytes(path);
-        let stat = FileStat::of_name(self.top.as_fd(), path).ok()?;
+        let (folder, name) = open_above(self.top.as_fd(), path).ok()?;
+        let stat = FileStat::of_name(folder.as_fd(), name).ok()?;
         let stop = || self.job.observer.cancelled();
-        let hashed = hash_file(self.top.as_fd(), path, &stat, &stop).ok()?;
+        let hashed = hash_file(folder.as_fd(), name, &stat, &stop).ok()?;
         self.job.count_read(hashed.stat.size);
         Some((hashed.id, hashed.sparse))
     }
@@ -322,10 +321,12 @@ impl<'a> Compare<'a> {
         let made = match listed.stat.kind {
             FileKind::File => self.file(name, path, (old, &listed.stat)),
             FileKind::Folder => {
-                Ok((What::Folder { id: None }, listed.stat, (self.xattrs(name), false)))
+                let xattrs = self.xattrs(name)?;
+                Ok((What::Folder { id: None }, listed.stat, (xattrs, false)))
             }
-            _ => describe::special(self.open.fd.as_fd(), name, &listed.stat).map(|kind| {
-                (kind.map_or(What::Socket, What::from), listed.stat, (self.xattrs(name), false))
+            _ => describe::special(self.open.fd.as_fd(), name, &listed.stat).and_then(|kind| {
+                let xattrs = self.xattrs(name)?;
+                Ok((kind.map_or(What::Socket, What::from), listed.stat, (xattrs, false)))
             }),
         };
         match made {
@@ -338,8 +339,8 @@ impl<'a> Compare<'a> {
         }
     }
 
-    fn xattrs(&self, name: &[u8]) -> Vec<crate::format::tree::Xattr> {
-        describe::xattrs(self.open.fd.as_fd(), name).unwrap_or_default()
+    fn xattrs(&self, name: &[u8]) -> io::Result<Vec<Xattr>> {
+        describe::xattrs(self.open.fd.as_fd(), name).map_err(unread_xattrs)
     }
 
     fn file(
@@ -350,40 +351,33 @@ impl<'a> Compare<'a> {
     ) -> io::Result<Described> {
         let side = self.side;
         let size = stat.size;
-        if let Some(known) = self.known(name, stat) {
-            let xattrs = if known.xattrs { self.xattrs(name) } else { Vec::new() };
+        let place = Place::new(&self.open.stat, name);
+        if let Some(known) = side.cache.file_at(stat, place) {
+            let xattrs = if known.xattrs { self.xattrs(name)? } else { Vec::new() };
             let what = What::File { size, id: Some(known.id) };
             return Ok((what, *stat, (xattrs, known.sparse)));
         }
         let may_be_same =
             matches!(old, Some(Entry { kind: Kind::File { size: old, .. }, .. }) if *old == size);
         if !may_be_same {
-            return Ok((What::File { size, id: None }, *stat, (self.xattrs(name), false)));
+            return Ok((What::File { size, id: None }, *stat, (self.xattrs(name)?, false)));
         }
         let stop = || side.job.observer.cancelled();
-        let hashed = hash_file(self.open.fd.as_fd(), OsStr::from_bytes(name), stat, &stop)?;
-        let Hashed { id, stat: after, born, xattrs, sparse, read_at, steady } = hashed;
+        let hashed = hash_file(self.open.fd.as_fd(), OsStr::from_bytes(name), stat, &stop);
+        if !matches!(&hashed, Ok(Hashed { steady: true, .. })) {
+            side.cache.forget_file(stat);
+        }
+        let Hashed { id, stat: after, xattrs, sparse, read_at, steady } = hashed?;
         side.job.count_read(after.size);
         if steady {
             let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
-            let place = Place::new(&self.open.stat, name);
-            side.cache.add_file((&after, born), place, &known, read_at);
+            side.cache.add_file(&after, place, &known, read_at);
         } else {
             side.job.observer.note(Note::Changing { path: &side.shown(path) });
         }
         Ok((What::File { size: after.size, id: Some(id) }, after, (xattrs, sparse)))
     }
-
-    /// What the stat cache knows about a file.
-    fn known(&self, name: &[u8], stat: &FileStat) -> Option<KnownFile> {
-        let born = || -> Option<Time> {
-            FileStat::birth_of_name(self.open.fd.as_fd(), OsStr::from_bytes(name))
-        };
-        let cache = self.side.cache;
-        let moved = || cache.moved_file(stat, Place::new(&self.open.stat, name), born);
-        cache.file(stat).or_else(moved)
-    }
 }
 
 /// What a file is, its stat, its extended attributes and whether it has holes.
-type Described = (What, FileStat, (Vec<crate::format::tree::Xattr>, bool));
+type Described = (What, FileStat, (Vec<Xattr>, bool));

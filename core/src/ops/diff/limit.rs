@@ -1,5 +1,7 @@
 //! Which paths a comparison is limited to.
 
+use crate::repo::path::is_within;
+
 /// Paths that are compared; all, when there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limit(Vec<Vec<u8>>);
@@ -13,18 +15,13 @@ impl Limit {
 
     /// Whether a path is to be compared.
     pub(super) fn includes(&self, path: &[u8]) -> bool {
-        self.0.is_empty() || self.0.iter().any(|wanted| is_at_or_below(path, wanted))
+        self.0.is_empty() || self.0.iter().any(|wanted| is_within(path, wanted))
     }
 
     /// Whether something at or below a path is to be compared.
     pub(super) fn reaches(&self, path: &[u8]) -> bool {
-        self.includes(path) || self.0.iter().any(|wanted| is_at_or_below(wanted, path))
+        self.includes(path) || self.0.iter().any(|wanted| is_within(wanted, path))
     }
-}
-
-fn is_at_or_below(path: &[u8], folder: &[u8]) -> bool {
-    let rest = path.strip_prefix(folder);
-    folder.is_empty() || rest.is_some_and(|rest| rest.first().is_none_or(|first| *first == b'/'))
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ use crate::{
     local::{
         fingerprint::Manner,
         ignore::{self, Rules},
+        read::Reading,
         stat_cache::StatCache,
     },
     store::Store,
@@ -104,6 +105,9 @@ pub struct Options {
     pub detail: Detail,
     /// Whether renamed files are recognised.
     pub renames: Renames,
+    /// Which files of a folder are read. A file of another length than
+    /// in the tree differs anyway and is not read.
+    pub reading: Reading,
     /// Threads that list folders; `None` is as many as suit the machine.
     pub jobs: Option<usize>,
 }
@@ -223,14 +227,17 @@ fn with_folder(
     let rules = Rules::beside(folder.ignore.clone(), store.dir())?;
     let one_file_system = folder.ignore.one_file_system;
     let manner = Manner { reproducible: folder.reproducible, one_file_system };
-    let cache = StatCache::open(&store.dir().join("cache"), store.disk().clone());
+    let cache = &store.dir().join("cache");
+    let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
     let side = Side::open(job, (&folder.path, &rules), &cache, manner)?;
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);
     let files = job.files_read.load(Ordering::Relaxed);
     let bytes = job.bytes_read.load(Ordering::Relaxed);
-    if files >= WORTH_SAVING.0 || bytes >= WORTH_SAVING.1 {
+    let much_read = files >= WORTH_SAVING.0 || bytes >= WORTH_SAVING.1;
+    // A cache that was begun anew knows less than the one that is there.
+    if much_read && options.reading == Reading::Changed {
         // It saves time and nothing else; on a read-only disk it is not kept.
         let _ = cache.save();
     }

@@ -26,6 +26,7 @@ mod pax;
 mod prefix;
 mod sparse;
 mod tar;
+mod windows;
 mod zip;
 mod zip_header;
 
@@ -110,6 +111,8 @@ pub enum Loss {
     Attributes,
     /// A further name of a file becomes a copy.
     Link,
+    /// A name that Windows would resolve is written in another way.
+    Name,
 }
 
 /// Is told the path of an entry and what it loses.

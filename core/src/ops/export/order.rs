@@ -1,8 +1,8 @@
 //! What goes into the archive, in the order of the tree.
 
 use std::{
-    collections::HashMap, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc,
-    sync::mpsc::SyncSender,
+    borrow::Cow, collections::HashMap, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path,
+    sync::Arc, sync::mpsc::SyncSender,
 };
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
             ExportError, Format, Job, Loss, Outcome,
             batch::{Batch, Body, Item},
             load::Loader,
+            windows,
         },
         list::{self, Depth, ListError},
         restore::What,
@@ -112,7 +113,12 @@ impl Producer<'_> {
     }
 
     fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<(), Stop> {
-        let path = [self.job.options.prefix.as_bytes(), path].concat();
+        let is_zip = self.job.options.format == Format::Zip;
+        if is_zip && windows::renames(path) {
+            self.lose(path, Loss::Name);
+        }
+        let inside = if is_zip { windows::path(path) } else { Cow::Borrowed(path) };
+        let path = [self.job.options.prefix.as_bytes(), &inside].concat();
         self.add(path, entry.kind.clone(), entry.metadata.clone())
     }
 
@@ -129,6 +135,7 @@ impl Producer<'_> {
             return Ok(());
         }
         if is_zip && !metadata.xattrs.is_empty() {
+            metadata.mode = metadata.mode_without_acl();
             metadata.xattrs.clear();
             self.lose(&path, Loss::Attributes);
         }

@@ -4,7 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{base::id::CommitId, format::commit::Commit};
+use super::{exact, text};
+use crate::{
+    base::id::CommitId,
+    format::{
+        commit::Commit,
+        selection::{IgnoreOptions, Selection},
+    },
+};
 
 /// A commit.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +28,35 @@ pub struct CommitRecord {
     folders: u64,
     others: u64,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selection: Option<SelectionRecord>,
+}
+
+/// Which files a commit could have contained.
+#[derive(Clone, Debug, Serialize)]
+struct SelectionRecord {
+    rules: Vec<RuleSetRecord>,
+    sources: Vec<PathRecord>,
+    unread: Vec<PathRecord>,
+    more_unread: bool,
+}
+
+/// A set of rules that excludes paths.
+#[derive(Clone, Debug, Serialize)]
+struct RuleSetRecord {
+    patterns: Vec<String>,
+    gitignore: bool,
+    cache_folders: bool,
+    larger_than_bytes: Option<u64>,
+    one_file_system: bool,
+}
+
+/// A path.
+#[derive(Clone, Debug, Serialize)]
+struct PathRecord {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
 }
 
 impl CommitRecord {
@@ -40,6 +76,34 @@ impl CommitRecord {
             folders: totals.folders,
             others: totals.others,
             bytes: totals.bytes,
+            selection: match commit.selection.is_empty() {
+                true => None,
+                false => Some(SelectionRecord::new(&commit.selection)),
+            },
+        }
+    }
+}
+
+impl SelectionRecord {
+    fn new(selection: &Selection) -> Self {
+        let path = |path: &[u8]| PathRecord { path: text(path), path_hex: exact(path) };
+        Self {
+            rules: selection.rules.iter().map(RuleSetRecord::new).collect(),
+            sources: selection.sources.iter().map(|source| path(source)).collect(),
+            unread: selection.unread.iter().map(path).collect(),
+            more_unread: selection.unread.has_more(),
+        }
+    }
+}
+
+impl RuleSetRecord {
+    fn new(rules: &IgnoreOptions) -> Self {
+        Self {
+            patterns: rules.patterns.clone(),
+            gitignore: rules.gitignore,
+            cache_folders: rules.cache_folders,
+            larger_than_bytes: rules.larger_than_bytes,
+            one_file_system: rules.one_file_system,
         }
     }
 }

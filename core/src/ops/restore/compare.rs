@@ -1,17 +1,19 @@
 //! Whether what is there is what the snapshot holds.
 
-use std::{fs::File, io};
+use std::{fs::File, io, os::fd::AsFd};
 
 use rustix::fs::{FileType, Stat, makedev};
 
 use crate::{
     base::{id::BlobId, name::EntryName},
-    format::tree::{Entry, Kind, Xattr},
+    format::tree::{Entry, Kind, Metadata, Xattr},
     local::{
-        attributes::{Attributes, Extra, Target, apply, is_users_own, read_entry_xattrs},
+        attributes::{Attributes, Expected, Extra, Target, apply, is_removable, read_entry_xattrs},
         contain::{Folder, FolderPath},
+        holes,
+        scan::FileStat,
     },
-    ops::restore::{job::Job, visit::Trust},
+    ops::restore::{Existing, job::Job, visit::Trust},
 };
 
 /// How an entry of a snapshot compares to what has its name.
@@ -52,6 +54,9 @@ pub(super) fn compare(
     if FileType::from_raw_mode(stat.st_mode) != file_type(&entry.kind) {
         return Verdict::Differs;
     }
+    if trust == Trust::Kind {
+        return Verdict::Same;
+    }
     let same = match &entry.kind {
         Kind::File { size, id } => {
             u64::try_from(stat.st_size) == Ok(*size)
@@ -69,11 +74,30 @@ pub(super) fn compare(
     if !same {
         return Verdict::Differs;
     }
-    let xattrs = || read_entry_xattrs(folder, &entry.name);
-    if !stat_agrees(job, entry, stat) || !xattrs_agree(&entry.metadata.xattrs, xattrs()) {
-        return Verdict::Attributes;
+    let is_shared = is_wrongly_linked(entry, stat);
+    if is_shared && job.options.existing == Existing::Overwrite {
+        return Verdict::Differs;
     }
-    Verdict::Same
+    let xattrs = || read_entry_xattrs(folder, &entry.name);
+    let agrees = !holes_differ(job, folder, entry, stat)
+        && stat_agrees(job, entry, stat)
+        && xattrs_agree(&entry.metadata.xattrs, xattrs());
+    match (agrees, is_shared) {
+        (true, _) => Verdict::Same,
+        // Attributes that are set would be those of the other names, too.
+        (false, true) => Verdict::Differs,
+        (false, false) => Verdict::Attributes,
+    }
+}
+
+/// Returns whether a file has further names although it has one in the snapshot.
+/// A reproducible snapshot, without times, does not tell.
+fn is_wrongly_linked(entry: &Entry, stat: &Stat) -> bool {
+    let Metadata { link, mtime, .. } = &entry.metadata;
+    matches!(entry.kind, Kind::File { .. })
+        && stat.st_nlink > 1
+        && link.is_none()
+        && mtime.is_some()
 }
 
 /// Whether a file has a content, as the cache or its bytes prove. A time of
@@ -85,18 +109,28 @@ fn has_content(
     stat: &Stat,
     id: &BlobId,
 ) -> io::Result<bool> {
+    Ok(content_of(job, folder, name, stat)? == *id)
+}
+
+/// The content of a file, as the cache knows or its bytes show.
+pub(super) fn content_of(
+    job: &Job<'_>,
+    folder: &Folder,
+    name: &EntryName,
+    stat: &Stat,
+) -> io::Result<BlobId> {
     if let Some(known) = job.options.known.and_then(|known| known(stat)) {
-        return Ok(known == *id);
+        return Ok(known);
     }
     let file = File::from(folder.open_file(name)?);
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file)?;
-    Ok(hasher.finalize().as_bytes() == id.as_bytes())
+    Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
 }
 
 /// Whether owner, mode and time are right.
 pub(super) fn stat_agrees(job: &Job<'_>, entry: &Entry, stat: &Stat) -> bool {
-    let (owner, mode) = job.owner_and_mode(&entry.metadata);
+    let (owner, mode) = job.owner_and_mode(&entry.metadata, false);
     let is_symlink = matches!(entry.kind, Kind::Symlink { .. });
     owner.is_none_or(|owner| owner == (stat.st_uid, stat.st_gid))
         && (is_symlink || stat.st_mode & 0o7777 == u32::from(mode))
@@ -105,17 +139,44 @@ pub(super) fn stat_agrees(job: &Job<'_>, entry: &Entry, stat: &Stat) -> bool {
         })
 }
 
-/// Whether extended attributes are right; those that are the system's own may
-/// be there besides.
+/// Returns whether a file has holes and its entry has none, or the other way round.
+/// Making holes could lose what another program writes at that moment, so it
+/// counts only where files may be overwritten.
+fn holes_differ(job: &Job<'_>, folder: &Folder, entry: &Entry, stat: &Stat) -> bool {
+    let is_file = matches!(entry.kind, Kind::File { .. });
+    // Without times, holes are not recorded either.
+    let counts = job.options.existing == Existing::Overwrite && entry.metadata.mtime.is_some();
+    let Some(stat) = FileStat::from_raw(stat).filter(|_| is_file && counts) else { return false };
+    let has_holes = || {
+        let file = folder.open_file(&entry.name);
+        file.is_ok_and(|file| holes::has_holes(file.as_fd(), stat.size))
+    };
+    entry.metadata.sparse != (stat.may_have_holes() && has_holes())
+}
+
+/// Gives a file the holes that its entry has, or none.
+fn repair_holes(folder: &Folder, entry: &Entry) -> io::Result<()> {
+    let Kind::File { size, .. } = entry.kind else { return Ok(()) };
+    let file = File::from(folder.open_for_update(&entry.name)?);
+    if entry.metadata.sparse { holes::punch(&file, size) } else { holes::fill(&file, size) }
+}
+
+/// Returns whether extended attributes are right; those that are never removed may be
+/// there besides.
 fn xattrs_agree(wanted: &[Xattr], there: io::Result<Vec<Xattr>>) -> bool {
     let Ok(there) = there else { return wanted.is_empty() };
     wanted.iter().all(|xattr| there.contains(xattr))
-        && there.iter().all(|xattr| wanted.contains(xattr) || !is_users_own(&xattr.name))
+        && there.iter().all(|xattr| wanted.contains(xattr) || !is_removable(&xattr.name))
 }
 
 /// Sets the attributes of an entry right whose content is.
 pub(super) fn repair(job: &Job<'_>, folder: &Folder, at: &FolderPath, entry: &Entry, stat: &Stat) {
-    let (owner, mode) = job.owner_and_mode(&entry.metadata);
+    if holes_differ(job, folder, entry, stat)
+        && let Err(error) = repair_holes(folder, entry)
+    {
+        (job.refusals(at, Some(&entry.name)))("holes", error);
+    }
+    let (owner, mode) = job.owner_and_mode(&entry.metadata, false);
     let attributes = Attributes {
         owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),
         mode: Some(mode),
@@ -125,7 +186,11 @@ pub(super) fn repair(job: &Job<'_>, folder: &Folder, at: &FolderPath, entry: &En
     };
     let target = match entry.kind {
         Kind::Symlink { .. } => Target::Symlink(folder, &entry.name),
-        _ => Target::Entry(folder, &entry.name),
+        _ => {
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let expected = Expected { kind, inode: Some(stat.st_ino) };
+            Target::Entry(folder, &entry.name, expected)
+        }
     };
     apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));
 }

@@ -9,7 +9,8 @@ use crate::{
         kind::ErrorKind,
         limits,
     },
-    ops::restore::Outcome,
+    local::ignore::PatternError,
+    ops::restore::{Losses, Outcome},
     store::StoreError,
 };
 
@@ -25,6 +26,11 @@ pub enum RestoreError {
         /// How many there are.
         count: u64,
     },
+
+    /// Files that no commit holds would be removed, and the caller did not
+    /// agree. Nothing was written.
+    #[error("{}", counted(_0.count, &_0.first, "is in no commit and would be lost", "are in no commit and would be lost"))]
+    Unsaved(Losses),
 
     /// Folders with something in them stand where something else belongs.
     /// Everything else was restored.
@@ -54,6 +60,15 @@ pub enum RestoreError {
         outcome: Box<Outcome>,
     },
 
+    /// The target lies in a store.
+    #[error("{} lies in the store {}, and a store is not restored into", target.display(), store.display())]
+    InStore {
+        /// Where it was to go.
+        target: PathBuf,
+        /// Which store.
+        store: PathBuf,
+    },
+
     /// A folder lies deeper than any tree may go.
     #[error("{} lies more than {} folders deep", path.display(), limits::DEPTH)]
     TooDeep {
@@ -69,6 +84,10 @@ pub enum RestoreError {
         /// What is wrong with it.
         source: ignore::Error,
     },
+
+    /// A rule of what commits leave out makes no sense.
+    #[error(transparent)]
+    Rules(PatternError),
 
     /// The user asked to stop.
     #[error("the restore was interrupted")]
@@ -91,7 +110,7 @@ impl RestoreError {
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Differs { .. } | Self::Blocked { .. } => ErrorKind::Exists,
+            Self::Differs { .. } | Self::Unsaved(_) | Self::Blocked { .. } => ErrorKind::Exists,
             // What lies elsewhere and could not be had is not damaged.
             Self::Damaged { entries, source, .. }
                 if entries.iter().all(|entry| entry.source.is_elsewhere()) =>
@@ -100,7 +119,7 @@ impl RestoreError {
             }
             Self::Damaged { .. } => ErrorKind::Damaged,
             Self::TooDeep { .. } => ErrorKind::Unsupported,
-            Self::Pattern { .. } => ErrorKind::Invalid,
+            Self::Pattern { .. } | Self::Rules(_) | Self::InStore { .. } => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Threads(_) => ErrorKind::Unavailable,
             Self::Io(error) => error.kind(),

@@ -8,7 +8,10 @@ use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use crate::ops::restore::{Options, RestoreError};
+use crate::{
+    local::pattern::as_git_reads,
+    ops::restore::{Options, RestoreError},
+};
 
 /// What the patterns say about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +66,7 @@ fn build(patterns: &[String]) -> Result<Option<Gitignore>, RestoreError> {
     let mut builder = GitignoreBuilder::new("");
     for pattern in patterns {
         let broken = |source| RestoreError::Pattern { pattern: pattern.clone(), source };
-        builder.add_line(None, pattern).map_err(broken)?;
+        builder.add_line(None, &as_git_reads(pattern)).map_err(broken)?;
     }
     let broken = |source| RestoreError::Pattern { pattern: patterns.join(", "), source };
     builder.build().map(Some).map_err(broken)
@@ -98,8 +101,8 @@ mod tests {
 
     #[test]
     fn a_pattern_that_makes_no_sense_is_named() {
-        let options = Options { include: vec!["a{b".to_owned()], ..Options::default() };
+        let options = Options { include: vec!["[z-a]".to_owned()], ..Options::default() };
         let error = Filter::new(&options).unwrap_err();
-        assert!(error.to_string().contains("`a{b`"), "{error}");
+        assert!(error.to_string().contains("`[z-a]`"), "{error}");
     }
 }

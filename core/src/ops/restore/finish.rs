@@ -1,4 +1,4 @@
-//! The last pass: what the snapshot lacks goes, folders get their attributes.
+//! The last pass: folders get their attributes.
 //!
 //! Deepest first, since whatever happens in a folder changes its time, and
 //! since a folder may be one that nobody can write into. The tree is read
@@ -9,19 +9,15 @@ use std::{io, os::fd::AsFd, sync::Arc};
 use rustix::{fs::fstat, io::Errno};
 
 use crate::{
-    base::name::EntryName,
     format::tree::{Entry, Kind, Metadata},
     local::{
         attributes::{Attributes, Extra, Target, apply},
-        contain::{Cursor, Folder, FolderPath, Listing},
-        write::is_temporary,
+        contain::{Cursor, Folder, FolderPath},
     },
     ops::restore::{
-        Change, Existing, Extras, RestoreError, What,
+        Existing, RestoreError, What,
         filter::Choice,
         job::Job,
-        remove::remove,
-        tally::Count,
         walk::{Step, Walk},
         window,
     },
@@ -32,8 +28,6 @@ struct Level {
     wanted: bool,
     /// Whether something in it was restored.
     used: bool,
-    /// Names in the folder, and how far they have been merged with the tree.
-    listing: Option<(Listing, usize)>,
 }
 
 struct Finish<'j, 'a> {
@@ -41,18 +35,13 @@ struct Finish<'j, 'a> {
     walk: Walk<'j, bool>,
     levels: Vec<Level>,
     cursor: Cursor<'j>,
-    single: bool,
-    deletes: bool,
 }
 
-/// Removes what is too much and sets the attributes of folders.
+/// Sets the attributes of folders.
 pub(super) fn run(job: &Job<'_>, what: &What) -> Result<(), RestoreError> {
     let Some(cursor) = window::cursor(job) else { return Ok(()) };
-    // What could not be read might have said that an entry belongs there.
-    let deletes = job.options.extras == Extras::Delete && !job.tally.is_damaged();
-    let single = matches!(what, What::Entry(_));
     let walk = Walk::new(job.store, what, job.filter.wants_top());
-    Finish { job, walk, levels: Vec::new(), cursor, single, deletes }.run()?;
+    Finish { job, walk, levels: Vec::new(), cursor }.run()?;
     job.check()
 }
 
@@ -74,29 +63,26 @@ impl Finish<'_, '_> {
     }
 
     fn enter(&mut self, folder: Arc<FolderPath>, wanted: bool) -> Result<(), RestoreError> {
-        let mut listing = None;
-        let is_top = folder.depth() == 0;
-        if self.deletes && !(is_top && self.single) {
-            let job = self.job;
-            let failed = |e| job.error("read folder", &folder, None, e);
+        if !self.job.is_created() {
             match self.cursor.folder(&folder) {
-                Ok(open) if job.is_store(open) => self.walk.skip(),
-                Ok(open) => listing = Some((open.list().map_err(failed)?, 0)),
+                Ok(open) if self.job.is_store(open) => self.walk.skip(),
+                Ok(_) if self.job.is_noted_store(&folder) => self.walk.skip(),
+                Ok(_) => {}
                 Err(error) if is_no_folder(&error.source) => self.walk.skip(),
                 Err(error) => return Err(error.into()),
             }
         }
-        self.levels.push(Level { folder, wanted, used: wanted, listing });
+        self.levels.push(Level { folder, wanted, used: wanted });
         Ok(())
     }
 
     fn entries(&mut self, entries: Vec<Entry>) -> Result<(), RestoreError> {
         let mut folders = Vec::new();
         for entry in entries {
-            self.remove_before(Some(&entry.name))?;
             let Some(level) = self.levels.last_mut() else { break };
             let is_folder = matches!(entry.kind, Kind::Folder { .. });
-            let choice = if Job::is_reserved(&level.folder, entry.name.as_bytes()) {
+            let cursor = &mut self.cursor;
+            let choice = if self.job.reserves(&entry, || cursor.folder(&level.folder).ok()) {
                 Choice::Excluded
             } else if self.job.filter.is_open() {
                 Choice::Wanted
@@ -113,42 +99,19 @@ impl Finish<'_, '_> {
         Ok(())
     }
 
-    /// Removes what stands in the present folder, is not in the tree and comes
-    /// before `end`.
-    fn remove_before(&mut self, end: Option<&EntryName>) -> Result<(), RestoreError> {
-        let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        let Some((listing, next)) = &mut level.listing else { return Ok(()) };
-        while let Some((name, _)) = listing.get(*next) {
-            match end.map(|end| name.cmp(end.as_bytes())) {
-                Some(std::cmp::Ordering::Greater) => break,
-                Some(std::cmp::Ordering::Equal) => {
-                    *next += 1;
-                    break;
-                }
-                _ => *next += 1,
-            }
-            let Some(name) = EntryName::new(name).ok().filter(|n| !is_temporary(n.as_bytes()))
-            else {
-                continue;
-            };
-            if remove(self.job, &mut self.cursor, &level.folder, &name, level.wanted)? {
-                self.job.tally.add(Count::Removed, 1);
-                self.job.changed(&level.folder, &name, Change::Remove);
-            }
-        }
-        Ok(())
-    }
-
     fn leave(&mut self, metadata: Option<&Metadata>) -> Result<(), RestoreError> {
-        self.remove_before(None)?;
         let Some(level) = self.levels.pop() else { return Ok(()) };
         if let Some(parent) = self.levels.last_mut() {
             parent.used |= level.used;
-        } else if !self.job.is_created() && self.job.options.existing == Existing::Stop {
+        } else if !self.job.is_created()
+            && !self.job.options.is_new_target
+            && self.job.options.existing == Existing::Stop
+        {
             return Ok(()); // A target that was there stays as its owner made it.
         }
         let Some(metadata) = metadata.filter(|_| level.used) else { return Ok(()) };
         match self.cursor.folder(&level.folder) {
+            Ok(_) if self.job.is_noted_store(&level.folder) => {}
             Ok(folder) if !self.job.is_store(folder) => {
                 set_attributes(self.job, folder, &level.folder, metadata)
                     .map_err(|e| self.job.error("open folder", &level.folder, None, e))?;
@@ -174,7 +137,7 @@ fn set_attributes(
     metadata: &Metadata,
 ) -> io::Result<()> {
     let stat = fstat(folder)?;
-    let (owner, mode) = job.owner_and_mode(metadata);
+    let (owner, mode) = job.owner_and_mode(metadata, true);
     let attributes = Attributes {
         owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),
         mode: Some(mode),

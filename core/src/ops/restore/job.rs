@@ -1,40 +1,39 @@
 //! What all parts of one restore share.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use rustix::fs::{Stat, fstat, stat};
+use rustix::fs::{Access, AtFlags, CWD, Stat, accessat, fstat, stat};
 
 use crate::{
     base::{
+        id::TreeId,
         io::PathError,
         name::EntryName,
         observe::{Note, Observer},
         time::Time,
     },
-    format::tree::Metadata,
+    format::tree::{Entry, Kind, Metadata},
     local::{
         attributes::Refused,
         contain::{Folder, FolderPath, Root},
         owners::Owners,
+        store_folder::{STORE_FOLDER, StoreSigns, holds_store, store_above},
         write::{Inherited, is_temporary, sweep},
     },
     ops::restore::{
-        Change, Mode, Options, Ownership, RestoreError, filter::Filter, large::Clones,
-        links::LeaderFailure, tally::Tally,
+        Change, Loss, Mode, Options, Ownership, RestoreError, compare::file_type, filter::Filter,
+        large::Clones, links::LeaderFailure, tally::Tally,
     },
-    store::Store,
+    store::{Entries, Store},
 };
-
-/// Name of a project's store, which no restore touches at the top of a target.
-const STORE_NAME: &[u8] = b".snap";
 
 /// Which file or folder something is, whatever its name.
 pub(super) type Identity = (u64, u64);
@@ -59,6 +58,9 @@ pub(super) struct Job<'a> {
     halted: AtomicBool,
     failed: Mutex<Option<RestoreError>>,
     failed_leaders: Mutex<HashMap<u64, LeaderFailure>>,
+    /// Folders of the target that were stores before this run, whose place a
+    /// folder of the snapshot has.
+    stores: Mutex<HashSet<PathBuf>>,
 }
 
 struct Target {
@@ -90,15 +92,22 @@ impl<'a> Job<'a> {
             halted: AtomicBool::new(false),
             failed: Mutex::default(),
             failed_leaders: Mutex::default(),
+            stores: Mutex::default(),
         })
     }
 
     /// Opens the target; creates it unless this is a dry run.
+    ///
+    /// A new target is private. It gets the attributes that the snapshot has for
+    /// it at the end.
     pub(super) fn open(&mut self, target: &Path) -> Result<(), RestoreError> {
+        if let Some(store) = store_above(target) {
+            return Err(RestoreError::InStore { target: target.to_owned(), store });
+        }
         let dry = self.options.mode == Mode::DryRun;
         let (root, created) = if dry {
             match Root::open(target) {
-                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) if error.is_not_found() => return may_create(target),
                 root => (root?, false),
             }
         } else {
@@ -108,7 +117,9 @@ impl<'a> Job<'a> {
         let error = |source| root.error("read folder", &top, None, source);
         let folder = root.folder(&top).map_err(error)?;
         let listing = folder.list().map_err(error)?;
-        let ours = |name: &[u8]| name == STORE_NAME || is_temporary(name);
+        let ours = |name: &[u8]| {
+            is_temporary(name) || (name == STORE_FOLDER.as_bytes() && may_be_store(&folder, name))
+        };
         let empty = listing.iter().all(|(name, _)| ours(name));
         let mut inherited = None;
         if !dry {
@@ -155,15 +166,41 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether an open folder is the store.
+    /// Remembers that a folder of the target is a store, so that nothing is
+    /// restored into it.
+    pub(super) fn note_store(&self, path: PathBuf) {
+        lock(&self.stores).insert(path);
+    }
+
+    /// Returns whether [`Job::note_store`] was called for a folder.
+    pub(super) fn is_noted_store(&self, folder: &FolderPath) -> bool {
+        let stores = lock(&self.stores);
+        !stores.is_empty() && stores.contains(&folder.to_path())
+    }
+
+    /// Returns whether an open folder is the store that is restored from.
     pub(super) fn is_store(&self, folder: &Folder) -> bool {
         self.store_folder.is_some()
             && fstat(folder).is_ok_and(|stat| Some(identity(&stat)) == self.store_folder)
     }
 
-    /// Whether a name is that of a store that no restore touches.
-    pub(super) fn is_reserved(folder: &FolderPath, name: &[u8]) -> bool {
-        folder.depth() == 0 && name == STORE_NAME
+    /// Returns whether an entry is not restored because a project's store has its
+    /// place, or because it would be one: a store comes by cloning.
+    /// `folder` is where it would be restored.
+    pub(super) fn reserves<'f>(
+        &self,
+        entry: &Entry,
+        folder: impl FnOnce() -> Option<&'f Folder>,
+    ) -> bool {
+        let name = entry.name.as_bytes();
+        if name != STORE_FOLDER.as_bytes() {
+            return false;
+        }
+        let is_stored = || match entry.kind {
+            Kind::Folder { id } => is_store_tree(self.store, id),
+            _ => false,
+        };
+        folder().is_some_and(|folder| may_be_store(folder, name)) || is_stored()
     }
 
     /// Tells that an entry is left out because it would write into a store.
@@ -178,9 +215,16 @@ impl<'a> Job<'a> {
     }
 
     /// Whom an entry will belong to, if that is to be set, and its mode bits.
-    /// Files that belong to somebody else than recorded lend nobody's rights.
-    pub(super) fn owner_and_mode(&self, metadata: &Metadata) -> (Option<(u32, u32)>, u16) {
-        let Some(owner) = &metadata.owner else { return (None, metadata.mode) };
+    /// Files that belong to somebody else than recorded lend nobody's rights, nor
+    /// do those whose owner is not recorded.
+    pub(super) fn owner_and_mode(
+        &self,
+        metadata: &Metadata,
+        is_folder: bool,
+    ) -> (Option<(u32, u32)>, u16) {
+        let Some(owner) = &metadata.owner else {
+            return (None, if is_folder { metadata.mode } else { metadata.mode & !0o6000 });
+        };
         let numbers = self.owners.resolve(owner);
         match self.options.ownership {
             Ownership::Apply => (Some(numbers), metadata.mode),
@@ -204,10 +248,16 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Tells of a change.
-    pub(super) fn changed(&self, folder: &FolderPath, name: &EntryName, change: Change) {
+    /// Tells of a change, and of what it loses.
+    pub(super) fn changed(
+        &self,
+        folder: &FolderPath,
+        name: &EntryName,
+        change: Change,
+        loss: Loss,
+    ) {
         if let Some(tell) = self.options.on_change {
-            tell(&folder.join(name), change);
+            tell(&folder.join(name), change, loss);
         }
     }
 
@@ -244,6 +294,33 @@ impl<'a> Job<'a> {
     pub(super) fn leader_failure(&self, link: u64) -> Option<LeaderFailure> {
         lock(&self.failed_leaders).get(&link).cloned()
     }
+}
+
+/// Returns whether an entry of a folder is a store, or a folder of which that cannot be
+/// known.
+fn may_be_store(folder: &Folder, name: &[u8]) -> bool {
+    holds_store(folder, name).unwrap_or_else(|e| e.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// Returns whether a tree holds what makes a folder called `.snap` a store. A tree
+/// that cannot be read is reported when it is restored.
+fn is_store_tree(store: &Store, tree: TreeId) -> bool {
+    let mut signs = StoreSigns::default();
+    for entry in Entries::of(store, tree).map_while(Result::ok) {
+        signs.add(entry.name.as_bytes(), file_type(&entry.kind));
+    }
+    signs.is_store(STORE_FOLDER.as_bytes())
+}
+
+/// Fails where a folder that is not there could not be created.
+fn may_create(target: &Path) -> Result<(), RestoreError> {
+    let above = target.ancestors().skip(1).map(|above| match above.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => above,
+    });
+    let Some(above) = above.into_iter().find(|above| above.exists()) else { return Ok(()) };
+    let may = accessat(CWD, above, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS);
+    Ok(may.map_err(PathError::when("create folder", target))?)
 }
 
 fn own_numbers() -> (u32, u32) {

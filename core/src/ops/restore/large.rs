@@ -28,6 +28,8 @@ use crate::{
     base::{id::BlobId, io::PathError, name::EntryName},
     local::{
         contain::{Cursor, FolderPath},
+        holes,
+        scan::FileStat,
         write::{Draft, FileSpec, Placement},
     },
     ops::{
@@ -179,6 +181,12 @@ pub(super) fn clone_file(
     if !is_read || hasher.finalize().as_bytes() != task.id.as_bytes() {
         draft.clear()?;
         return Ok(false);
+    }
+    if task.metadata.sparse && !FileStat::of_fd(draft.as_fd())?.may_have_holes() {
+        // The holder may have blocks where the snapshot has holes. A file
+        // system that shares blocks can make holes, too.
+        let file = File::from(draft.as_fd().try_clone_to_owned()?);
+        holes::punch(&file, task.size)?;
     }
     draft.adopt(task.size);
     job.tally.add(Count::FilesCloned, 1);

@@ -7,16 +7,21 @@ use rustix::io::Errno;
 
 use crate::{
     base::{io::PathError, name::EntryName},
-    format::tree::{Entry, Kind},
+    format::{
+        pack::ObjectKind,
+        tree::{Entry, Kind, Metadata},
+    },
     local::{
-        attributes::{Attributes, Extra, Target, apply},
+        attributes::{Attributes, Expected, Extra, Target, apply},
         contain::{Cursor, Folder, FolderPath},
-        write::{Inherited, temporary_name},
+        write::{Inherited, Placement, temporary_name},
     },
     ops::restore::{
         compare::file_type,
         job::{Identity, Job},
+        large, small,
         tally::Count,
+        window::{FileTask, locate},
     },
     store::StoreError,
 };
@@ -50,6 +55,7 @@ pub(super) struct LinkTask {
     pub(super) link: u64,
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
+    pub(super) metadata: Metadata,
     /// Whether something has that name and is to go.
     pub(super) replaces: bool,
 }
@@ -79,24 +85,62 @@ fn write_link(
         Kind::File { size, .. } => *size,
         _ => 0,
     };
-    job.observer.advance(size, 1);
     if let Some(why) = job.leader_failure(task.link) {
+        job.observer.advance(size, 1);
         tell_failure(job, task, why);
         return Ok(());
     }
     let failed = |error| job.error("link", &task.folder, Some(&task.name), error);
     let (from, into) = (from.folder(&task.leader.folder)?, into.folder(&task.folder)?);
+    let name = if task.replaces { temporary_name() } else { task.name.clone() };
+    match from.link(&task.leader.name, into, &name) {
+        Err(error) if is_unlinkable(&error) => {
+            (job.refusals(&task.folder, Some(&task.name)))("hard link", error);
+            return write_copy(job, task);
+        }
+        linked => linked.map_err(failed)?,
+    }
+    job.observer.advance(size, 1);
     if task.replaces {
-        let temporary = temporary_name();
-        from.link(&task.leader.name, into, &temporary).map_err(failed)?;
-        let replaced = into.replace(&temporary, &task.name);
+        let replaced = into.replace(&name, &task.name);
         // Renaming one name of a file to another one of it does nothing.
-        let _ = into.remove(&temporary);
+        let _ = into.remove(&name);
         replaced.map_err(failed)?;
-    } else {
-        from.link(&task.leader.name, into, &task.name).map_err(failed)?;
     }
     job.tally.add(Count::Links, 1);
+    Ok(())
+}
+
+/// Returns whether the two names cannot belong to one file: they lie on different file
+/// systems or mounts, or the file system has no links, or not that many.
+fn is_unlinkable(error: &io::Error) -> bool {
+    let errors = [Errno::XDEV, Errno::MLINK, Errno::PERM, Errno::OPNOTSUPP];
+    Errno::from_io_error(error).is_some_and(|errno| errors.contains(&errno))
+}
+
+/// Writes a copy of the file where a link cannot be made.
+fn write_copy(job: &Job<'_>, task: &LinkTask) -> Result<(), PathError> {
+    let Kind::File { size, id } = task.leader.kind else {
+        let (path, error) = (task.folder.join(&task.name), Errno::XDEV.into());
+        job.tally.not_made(job.observer, task.leader.kind.noun(), &path, &error);
+        return Ok(());
+    };
+    let file = FileTask {
+        folder: Arc::clone(&task.folder),
+        name: task.name.clone(),
+        id,
+        size,
+        metadata: Metadata { link: None, ..task.metadata.clone() },
+        inherited: None,
+        placement: if task.replaces { Placement::Replace } else { Placement::New },
+    };
+    match locate(job, size, id) {
+        Ok(place) if place.is_some_and(|place| place.kind != ObjectKind::Blob) => {
+            large::write(job, &file);
+        }
+        Ok(place) => small::write_group(job, &[(place, &file)]),
+        Err(error) => file.damaged(job, error),
+    }
     Ok(())
 }
 
@@ -175,7 +219,7 @@ fn set_attributes(
     name: &EntryName,
     inherited: Option<Inherited>,
 ) {
-    let (owner, mode) = job.owner_and_mode(&entry.metadata);
+    let (owner, mode) = job.owner_and_mode(&entry.metadata, false);
     let is_symlink = matches!(entry.kind, Kind::Symlink { .. });
     let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
     let attributes = Attributes {
@@ -185,7 +229,10 @@ fn set_attributes(
         xattrs: &entry.metadata.xattrs,
         extra: if is_symlink || inherited.is_some() { Extra::Keep } else { Extra::Remove },
     };
-    let target =
-        if is_symlink { Target::Symlink(folder, name) } else { Target::Entry(folder, name) };
+    let expected = Expected { kind: file_type(&entry.kind), inode: None };
+    let target = match is_symlink {
+        true => Target::Symlink(folder, name),
+        false => Target::Entry(folder, name, expected),
+    };
     apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));
 }

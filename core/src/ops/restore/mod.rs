@@ -3,17 +3,19 @@
 //! Two passes over the tree, three when something is there already:
 //!
 //! 1. *compare* (`visit`, without writing): only where the target is not
-//!    empty and nothing may be overwritten, and for a dry run. What differs
-//!    stops the restore before anything was written.
+//!    empty and nothing may be overwritten, for a dry run, and to plan what is
+//!    removed (`plan`). What differs stops the restore before anything was
+//!    written.
 //! 2. *write* (`visit` → `window` → `small`, `large`): folders and links
 //!    are made as the tree is walked, files are collected in windows. A window
 //!    is sorted by where its contents lie, so that each frame is expanded once,
 //!    and written by several threads while the next one is collected.
-//! 3. *finish* (`finish`): what the snapshot lacks is removed if so wished,
-//!    and folders get their attributes, deepest first.
+//! 3. *finish*: what was planned is removed (`remove`), and folders get their
+//!    attributes, deepest first (`finish`).
 //!
 //! Memory holds a window, a few frames, the folders from the root to the
-//! present one, and the hard links seen; it does not grow with the snapshot.
+//! present one, the hard links seen, and the plan of what is removed; it does
+//! not grow with the snapshot.
 //!
 //! A file appears under its name when its content was hashed and found right.
 //! A file whose content is damaged is left out, told at the end, and does not
@@ -25,9 +27,12 @@ mod compare;
 mod error;
 mod filter;
 mod finish;
+mod guard;
 mod job;
 mod large;
 mod links;
+mod plan;
+mod recover;
 mod remove;
 mod small;
 mod tally;
@@ -35,22 +40,29 @@ mod visit;
 mod walk;
 mod window;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
 
 use rustix::fs::Stat;
 
 use crate::{
     base::{
-        id::{BlobId, TreeId},
+        id::{BlobId, CommitId, TreeId},
         observe::{Observer, Phase},
     },
-    format::tree::{Entry, Metadata},
-    local::owners::Ids,
+    format::{
+        selection::UnreadPaths,
+        tree::{Entry, Metadata},
+    },
+    local::{ignore, owners::Ids},
     store::Store,
 };
 
 pub use error::{DamagedEntry, RestoreError};
 use job::Job;
+use plan::Plan;
 pub use tally::Outcome;
 use visit::{Intent, Trust};
 
@@ -85,7 +97,9 @@ pub enum Extras {
     /// It stays.
     #[default]
     Keep,
-    /// It is removed, except a store and what the patterns leave out.
+    /// It is removed, except stores, what lies behind a mount point, what
+    /// cannot be read, what the patterns leave out and what
+    /// [`Options::protection`] keeps.
     Delete,
 }
 
@@ -123,6 +137,46 @@ pub enum Change {
     Remove,
 }
 
+/// The loss that a change causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing, or it was not found out.
+    #[default]
+    Nothing,
+    /// A file whose content a commit holds.
+    Recoverable,
+    /// A file whose content no commit holds.
+    Unsaved,
+}
+
+/// What a restore is about to remove for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// How many files no commit holds.
+    pub count: u64,
+    /// The first of them, relative to the target.
+    pub first: Vec<PathBuf>,
+}
+
+/// Which extras stay because no commit could have contained them.
+#[derive(Clone, Debug, Default)]
+pub struct Protection {
+    /// Rules in force, and rules that the commit records. Each excludes.
+    pub rules: Vec<ignore::Options>,
+    /// Paths in the snapshot that the commit could not read.
+    pub unread: UnreadPaths,
+    /// Paths in the snapshot that it was made of; `None` when it was made of one
+    /// folder with all that is in it.
+    pub made_of: Option<Vec<Vec<u8>>>,
+    /// The path in the snapshot that the target stands for.
+    pub place: Vec<u8>,
+    /// The root tree of the snapshot, for ignore files above the place.
+    pub root: Option<TreeId>,
+    /// The folder that stands for the root, when the target is in its place
+    /// below it.
+    pub above: Option<PathBuf>,
+}
+
 /// Content of a file that is there, if it is known without reading it.
 pub type Known<'a> = dyn Fn(&Stat) -> Option<BlobId> + Sync + 'a;
 
@@ -130,8 +184,12 @@ pub type Known<'a> = dyn Fn(&Stat) -> Option<BlobId> + Sync + 'a;
 /// (relative to the target), to share its blocks.
 pub type Holder<'a> = dyn Fn(&Path, &BlobId) -> Option<PathBuf> + Sync + 'a;
 
-/// Told of each change, by path relative to the target.
-pub type OnChange<'a> = dyn Fn(&Path, Change) + Sync + 'a;
+/// Told of each change, by path relative to the target, and in a dry run of
+/// what it loses.
+pub type OnChange<'a> = dyn Fn(&Path, Change, Loss) + Sync + 'a;
+
+/// Asked whether to go on when something would be removed for ever.
+pub type Confirm<'a> = dyn Fn(&Losses) -> bool + Sync + 'a;
 
 /// Choices; the default is careful and writes.
 #[derive(Clone, Default)]
@@ -158,12 +216,25 @@ pub struct Options<'a> {
     pub holder: Option<&'a Holder<'a>>,
     /// Told of each change.
     pub on_change: Option<&'a OnChange<'a>>,
+    /// Keeps extras that no commit could have contained.
+    pub protection: Option<&'a Protection>,
+    /// Commits that, with all before them, make a content recoverable.
+    pub tips: Vec<CommitId>,
+    /// Asked before anything is removed or written, if something that no commit
+    /// holds would be removed.
+    pub confirm: Option<&'a Confirm<'a>>,
+    /// True if the caller has just made the target, so that it gets the
+    /// attributes that the snapshot has for it.
+    pub is_new_target: bool,
+    /// Receives what was done, also when an error ended the run.
+    pub so_far: Option<&'a Mutex<Outcome>>,
 }
 
 /// Restores `what` into the folder `target`, which is created when missing.
 ///
 /// # Errors
-/// [`RestoreError::Differs`] before anything was written;
+/// [`RestoreError::Differs`], [`RestoreError::Blocked`] and
+/// [`RestoreError::Unsaved`] before anything was written;
 /// [`RestoreError::Damaged`] after everything that is not was;
 /// [`RestoreError::Interrupted`] and errors of the system in between. Run again
 /// it goes on.
@@ -177,25 +248,58 @@ pub fn run(
     let mut job = Job::new(store, options, observer)?;
     job.open(target)?;
     let dry = options.mode == Mode::DryRun;
-    let mut trust = Trust::Hash;
+    let (mut trust, mut plan) = (Trust::Hash, Plan::default());
     if dry || (options.existing == Existing::Stop && !job.is_empty()) {
         observer.phase(Phase::Compare, None);
-        visit::run(&job, what, Intent::Compare, trust)?;
+        plan = visit::plan(&job, what, Intent::Compare, trust)?;
+        if dry {
+            recover::assess(&job, &mut plan)?;
+            plan.tell(&job);
+        }
         job.tally.check_conflicts()?;
         if dry {
             return job.tally.outcome(store);
         }
         job.tally.reset();
         trust = Trust::Compared;
+    } else if !job.is_empty() {
+        // Also when nothing is deleted: a folder that cannot make way is told
+        // before anything is written.
+        observer.phase(Phase::Compare, None);
+        plan = visit::plan(&job, what, Intent::Plan, Trust::Kind)?;
+        job.tally.check_conflicts()?;
+        job.tally.reset();
     }
-    let total_bytes = match what {
-        What::Folder { tree, .. } => store.tree(tree).ok().map(|node| node.totals().bytes),
-        What::Entry(_) => None,
-    };
-    observer.phase(Phase::Restore, total_bytes);
-    visit::run(&job, what, Intent::Write, trust)?;
-    finish::run(&job, what)?;
+    if let Some(confirm) = options.confirm.filter(|_| !plan.is_empty()) {
+        recover::assess(&job, &mut plan)?;
+        let losses = plan.losses();
+        if losses.count > 0 && !confirm(&losses) {
+            return Err(RestoreError::Unsaved(losses));
+        }
+    }
+    let done = write(&job, what, &plan, trust);
+    if let Some(so_far) = options.so_far {
+        *so_far.lock().unwrap_or_else(PoisonError::into_inner) = job.tally.counts();
+    }
+    done?;
     store.tell_repairs(observer);
     job.tally.check_conflicts()?;
     job.tally.outcome(store)
+}
+
+/// Writes what is restored and removes what was planned.
+fn write(job: &Job<'_>, what: &What, plan: &Plan, trust: Trust) -> Result<(), RestoreError> {
+    remove::run(job, &plan.in_the_way);
+    job.check()?;
+    let total_bytes = match what {
+        What::Folder { tree, .. } => job.store.tree(tree).ok().map(|node| node.totals().bytes),
+        What::Entry(_) => None,
+    };
+    job.observer.phase(Phase::Restore, total_bytes);
+    visit::write(job, what, trust)?;
+    if !job.tally.is_damaged() {
+        remove::run(job, &plan.extras);
+        job.check()?;
+    }
+    finish::run(job, what)
 }

@@ -48,8 +48,18 @@ pub struct Outcome {
     pub others_kept: u64,
     /// Entries whose content was right, but not their attributes.
     pub repaired: u64,
-    /// Entries removed, not counting what was below them.
+    /// Paths removed, counting each folder and all that was in it.
     pub removed: u64,
+    /// Paths that the snapshot lacks and that could not be removed.
+    pub not_removed: u64,
+    /// Paths that the snapshot lacks and that are never removed, such as a
+    /// store or a mount point; not counting what is below them.
+    pub kept: u64,
+    /// Paths that the snapshot lacks and that stay because commits leave them
+    /// out; not counting what is below them.
+    pub excluded: u64,
+    /// Files that a dry run would remove or replace and that no commit holds.
+    pub unsaved: u64,
     /// Entries of the snapshot that are never restored: a store in the target.
     pub skipped: u64,
     /// Pipes, sockets and devices that the system would not make.
@@ -72,6 +82,10 @@ pub(super) enum Count {
     OthersKept,
     Repaired,
     Removed,
+    NotRemoved,
+    Kept,
+    Excluded,
+    Unsaved,
     Skipped,
     NotMade,
 }
@@ -100,7 +114,7 @@ impl Paths {
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: [AtomicU64; 13],
+    counts: [AtomicU64; 17],
     not_applied: Mutex<BTreeMap<&'static str, u64>>,
     differing: Mutex<Paths>,
     blocked: Mutex<Paths>,
@@ -120,9 +134,13 @@ impl Tally {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// Forgets what was counted; conflicts and damage were dealt with.
+    /// Forgets what was counted, except what stays; conflicts and damage were
+    /// dealt with.
     pub(super) fn reset(&mut self) {
+        let (kept, excluded) = (self.get(Count::Kept), self.get(Count::Excluded));
         *self = Self::default();
+        self.add(Count::Kept, kept);
+        self.add(Count::Excluded, excluded);
     }
 
     pub(super) fn differs(&self, path: PathBuf) {
@@ -204,9 +222,9 @@ impl Tally {
         if count > 0 { Err(RestoreError::Blocked { first, count }) } else { Ok(()) }
     }
 
-    /// What was done; an error when something is damaged.
-    pub(super) fn outcome(&self, store: &Store) -> Result<Outcome, RestoreError> {
-        let outcome = Outcome {
+    /// The counts up to now.
+    pub(super) fn counts(&self) -> Outcome {
+        Outcome {
             files_written: self.get(Count::FilesWritten),
             bytes_written: self.get(Count::BytesWritten),
             files_cloned: self.get(Count::FilesCloned),
@@ -218,10 +236,19 @@ impl Tally {
             others_kept: self.get(Count::OthersKept),
             repaired: self.get(Count::Repaired),
             removed: self.get(Count::Removed),
+            not_removed: self.get(Count::NotRemoved),
+            kept: self.get(Count::Kept),
+            excluded: self.get(Count::Excluded),
+            unsaved: self.get(Count::Unsaved),
             skipped: self.get(Count::Skipped),
             not_made: self.get(Count::NotMade),
             not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
-        };
+        }
+    }
+
+    /// What was done; an error when something is damaged.
+    pub(super) fn outcome(&self, store: &Store) -> Result<Outcome, RestoreError> {
+        let outcome = self.counts();
         let (mut entries, count) = std::mem::take(&mut *lock(&self.damaged));
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         for entry in &mut entries {

@@ -5,6 +5,7 @@
 //! system call. In a folder that this run has made nothing is looked at.
 
 mod act;
+mod extras;
 mod folders;
 
 use std::{
@@ -19,18 +20,21 @@ use rayon::prelude::*;
 use rustix::fs::{FileType, Stat};
 
 use crate::{
-    base::name::EntryName,
+    base::id::TreeId,
     format::tree::{Entry, Kind},
     local::{
         contain::{Cursor, Folder, FolderPath, Listing},
-        write::{Inherited, is_temporary},
+        store_folder::is_store,
+        write::Inherited,
     },
     ops::restore::{
-        Change, Existing, Extras, RestoreError, What,
+        Change, Existing, Extras, Loss, Mode, RestoreError, What,
         compare::{Verdict, compare},
         filter::Choice,
+        guard::Guard,
         job::Job,
         links::Leaders,
+        plan::{Around, Plan, Planner},
         tally::Count,
         visit::folders::{make, make_accessible},
         walk::{Step, Walk},
@@ -38,11 +42,13 @@ use crate::{
     },
 };
 
-/// Whether the visit writes.
+/// What a visit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intent {
-    /// It compares, counts and tells.
+    /// It compares, counts and tells, and plans what is removed.
     Compare,
+    /// It plans what is removed.
+    Plan,
     /// It writes what is missing or differs.
     Write,
 }
@@ -54,22 +60,34 @@ pub(super) enum Trust {
     Hash,
     /// It was, by an earlier visit; kind and size are enough.
     Compared,
+    /// Its kind is enough.
+    Kind,
 }
 
 /// Entries that are there and are compared by several threads from here on.
 const COMPARED_ALONE: usize = 8;
 
-/// Visits everything that is to be restored.
-pub(super) fn run(
+/// Visits everything that is to be restored, and plans what is removed.
+pub(super) fn plan(
     job: &Job<'_>,
     what: &What,
     intent: Intent,
     trust: Trust,
-) -> Result<(), RestoreError> {
-    if intent == Intent::Compare {
-        Visit::new(job, what, intent, trust, None).run()?;
-        return job.check();
-    }
+) -> Result<Plan, RestoreError> {
+    let deletes = job.options.extras == Extras::Delete;
+    let protection = job.options.protection.filter(|_| deletes);
+    let guard = protection.map(|protection| Guard::new(job.store, protection)).transpose()?;
+    let mut visit = Visit::new(job, what, intent, trust, None);
+    visit.planner.guard = guard;
+    let plan = visit.run()?;
+    job.check()?;
+    // What could not be read might have said that an entry belongs there.
+    Ok(if job.tally.is_damaged() { Plan::default() } else { plan })
+}
+
+/// Writes everything that is to be restored.
+pub(super) fn write(job: &Job<'_>, what: &What, trust: Trust) -> Result<(), RestoreError> {
+    let intent = Intent::Write;
     thread::scope(|scope| {
         let (sender, windows) = sync_channel(1);
         let walker = scope.spawn(move || Visit::new(job, what, intent, trust, Some(sender)).run());
@@ -77,7 +95,7 @@ pub(super) fn run(
             job.pool.install(|| window::write(job, window));
         }
         match walker.join() {
-            Ok(Ok(())) => {}
+            Ok(Ok(_)) => {}
             Ok(Err(error)) => job.fail(error),
             Err(panic) => std::panic::resume_unwind(panic),
         }
@@ -90,7 +108,7 @@ enum State {
     /// Nothing.
     Missing,
     /// Something that is no folder.
-    InTheWay,
+    InTheWay(Stat),
     /// A folder that this run has made, or in a dry run would have.
     Made,
     /// A folder, and how far its names have been merged.
@@ -101,6 +119,7 @@ enum State {
 struct Found {
     state: State,
     wanted: bool,
+    tree: Option<TreeId>,
 }
 
 struct Level {
@@ -108,6 +127,14 @@ struct Level {
     state: State,
     wanted: bool,
     inherited: Option<Inherited>,
+    /// Where what the snapshot lacks is planned to be removed.
+    around: Option<Around>,
+    /// True if it lies behind a mount point, so that nothing in it is removed.
+    is_mounted: bool,
+    /// True once the planner has reported that its extras stay.
+    is_kept: bool,
+    /// True if a dry run knows that it can be written into.
+    is_writable: bool,
 }
 
 struct Visit<'j, 'a> {
@@ -121,6 +148,7 @@ struct Visit<'j, 'a> {
     leaders: Leaders,
     window: Window,
     sender: Option<SyncSender<Window>>,
+    planner: Planner<'j, 'a>,
 }
 
 impl<'j, 'a> Visit<'j, 'a> {
@@ -131,7 +159,11 @@ impl<'j, 'a> Visit<'j, 'a> {
         trust: Trust,
         sender: Option<SyncSender<Window>>,
     ) -> Self {
-        let top = Found { state: State::Made, wanted: job.filter.wants_top() };
+        let tree = match what {
+            What::Folder { tree, .. } => Some(*tree),
+            What::Entry(_) => None,
+        };
+        let top = Found { state: State::Made, wanted: job.filter.wants_top(), tree };
         Self {
             job,
             intent,
@@ -143,18 +175,19 @@ impl<'j, 'a> Visit<'j, 'a> {
             leaders: Leaders::new(),
             window: Window { is_first: true, ..Window::default() },
             sender,
+            planner: Planner::new(job, None),
         }
     }
 
-    fn run(mut self) -> Result<(), RestoreError> {
+    fn run(mut self) -> Result<Plan, RestoreError> {
         while let Some(step) = self.walk.next()? {
             if self.job.is_halted() {
-                return Ok(()); // The caller finds out why.
+                return Ok(Plan::default()); // The caller finds out why.
             }
             match step {
                 Step::Enter(folder, found) => self.enter(folder, found)?,
                 Step::Entries(entries) => self.entries(entries)?,
-                Step::Leave(_) => self.leave(),
+                Step::Leave(_) => self.leave()?,
                 Step::Broken(_, error) if is_out_of_reach(&error) => return Err(error.into()),
                 Step::Broken(id, error) => {
                     let path = self.level().folder.to_path();
@@ -163,7 +196,12 @@ impl<'j, 'a> Visit<'j, 'a> {
             }
         }
         self.flush();
-        Ok(())
+        Ok(self.planner.plan)
+    }
+
+    /// Returns whether this visit reports notes; a later visit would repeat them otherwise.
+    fn tells(&self) -> bool {
+        self.intent == Intent::Write || self.job.options.mode == Mode::DryRun
     }
 
     fn level(&self) -> &Level {
@@ -183,26 +221,45 @@ impl<'j, 'a> Visit<'j, 'a> {
     fn enter(&mut self, folder: Arc<FolderPath>, found: Found) -> Result<(), RestoreError> {
         let job = self.job;
         let is_top = folder.depth() == 0;
-        let Found { mut state, wanted } = found;
+        let Found { mut state, wanted, tree } = found;
         let there = matches!(state, State::There { .. }) || (is_top && !job.is_empty());
         if there {
             state = self.look_into(&folder)?;
         }
         let inherited = if is_top { job.inherited() } else { None };
-        self.levels.push(Level { folder, state, wanted, inherited });
+        let mut level = Level {
+            folder,
+            state,
+            wanted,
+            inherited,
+            around: None,
+            is_mounted: false,
+            is_kept: false,
+            is_writable: false,
+        };
+        if self.intent != Intent::Write && matches!(level.state, State::There { .. }) {
+            self.find_mount(&mut level)?;
+        }
+        self.guard_enter(&level.folder, tree, &level.state)?;
+        self.levels.push(level);
         if wanted && !is_top { self.ensure() } else { Ok(()) }
     }
 
     /// Lists a folder that is there.
     fn look_into(&mut self, at: &Arc<FolderPath>) -> Result<State, RestoreError> {
-        let job = self.job;
+        let (job, tells) = (self.job, self.tells());
         let Some(cursor) = &mut self.cursor else { return Ok(State::Made) };
         let folder = cursor.folder(at)?;
-        if job.is_store(folder) {
-            job.tally.add(Count::Skipped, 1);
-            job.skip_store(&at.to_path());
+        let mut skip = || {
+            if tells {
+                job.tally.add(Count::Skipped, 1);
+                job.skip_store(&at.to_path());
+            }
             self.walk.skip();
-            return Ok(State::There { listing: Listing::default(), next: 0 });
+            State::There { listing: Listing::default(), next: 0 }
+        };
+        if job.is_store(folder) {
+            return Ok(skip());
         }
         let listing = match folder.list() {
             Err(_) if self.intent == Intent::Write && make_accessible(cursor, at) => {
@@ -210,7 +267,20 @@ impl<'j, 'a> Visit<'j, 'a> {
             }
             listing => listing,
         };
-        let listing = listing.map_err(|e| job.error("read folder", at, None, e))?;
+        let listing = match listing {
+            // The visit that writes makes it accessible, if it can.
+            Err(_) if self.intent == Intent::Plan => {
+                if job.options.extras == Extras::Delete {
+                    self.planner.keep_unreadable(at);
+                }
+                Listing::default()
+            }
+            listing => listing.map_err(|e| job.error("read folder", at, None, e))?,
+        };
+        if is_store(at.parent().map_or(&[], |(_, name)| name.as_bytes()), &listing) {
+            job.note_store(at.to_path());
+            return Ok(skip());
+        }
         if self.intent == Intent::Write {
             job.sweep(cursor.folder(at)?, &listing);
         }
@@ -222,10 +292,15 @@ impl<'j, 'a> Visit<'j, 'a> {
         let is_there = |level: &Level| matches!(level.state, State::Made | State::There { .. });
         let missing = self.levels.iter().rposition(is_there).map_or(0, |index| index + 1);
         for index in missing..self.levels.len() {
+            self.check_writable(index.saturating_sub(1))?;
             let (above, below) = self.levels.split_at_mut(index);
             let (Some(parent), Some(level)) = (above.last(), below.first_mut()) else { continue };
             let Some((_, name)) = level.folder.parent() else { continue };
-            let in_the_way = matches!(level.state, State::InTheWay);
+            let in_the_way = matches!(level.state, State::InTheWay(_));
+            if self.intent == Intent::Plan {
+                level.state = State::Made;
+                continue;
+            }
             let change = if in_the_way { Change::Replace } else { Change::Create };
             if self.intent == Intent::Compare {
                 if in_the_way && self.job.options.existing == Existing::Stop {
@@ -234,50 +309,32 @@ impl<'j, 'a> Visit<'j, 'a> {
             } else if let Some(cursor) = &mut self.cursor {
                 level.inherited = make(self.job, cursor, parent, name, in_the_way)?;
             }
-            self.job.changed(&parent.folder, name, change);
+            let stat = match (&level.state, self.job.options.mode) {
+                (State::InTheWay(stat), Mode::DryRun) => Some(stat),
+                _ => None,
+            };
+            match stat {
+                Some(stat) => self.planner.replaces(&parent.folder, name, stat),
+                None => self.job.changed(&parent.folder, name, change, Loss::Nothing),
+            }
             self.job.tally.add(Count::Folders, 1);
             level.state = State::Made;
         }
         Ok(())
     }
 
-    fn leave(&mut self) {
-        self.extras_before(None);
+    fn leave(&mut self) -> Result<(), RestoreError> {
+        self.extras_before(None)?;
         self.levels.pop();
-    }
-
-    /// Tells of names in the present folder that the tree lacks, up to `end`.
-    fn extras_before(&mut self, end: Option<&EntryName>) {
-        let (job, tells) = (self.job, self.intent == Intent::Compare);
-        let is_top = self.levels.len() == 1;
-        let Some(level) = self.levels.last_mut() else { return };
-        let State::There { listing, next } = &mut level.state else { return };
-        while let Some((name, kind)) = listing.get(*next) {
-            if end.is_some_and(|end| name >= end.as_bytes()) {
-                return;
-            }
-            *next += 1;
-            let goes = tells
-                && job.options.extras == Extras::Delete
-                && !(is_top && self.single)
-                && !Job::is_reserved(&level.folder, name)
-                && !is_temporary(name);
-            let Some(name) = EntryName::new(name).ok().filter(|_| goes) else { continue };
-            let is_folder = kind == FileType::Directory;
-            let open = job.filter.is_open();
-            let choose = || job.filter.choose(&level.folder.join(&name), is_folder, level.wanted);
-            if open || choose() == Choice::Wanted {
-                job.tally.add(Count::Removed, 1);
-                job.changed(&level.folder, &name, Change::Remove);
-            }
-        }
+        self.planner.guard.iter_mut().for_each(Guard::leave);
+        Ok(())
     }
 
     /// What is there under the names of some entries.
     fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<Option<Stat>>, RestoreError> {
         let mut stats = Vec::with_capacity(entries.len());
         for entry in entries {
-            self.extras_before(Some(&entry.name));
+            self.extras_before(Some(&entry.name))?;
             let Some(level) = self.levels.last_mut() else { break };
             let State::There { listing, next } = &mut level.state else { break };
             let hit = listing.get(*next).is_some_and(|(name, _)| name == entry.name.as_bytes());
@@ -295,7 +352,10 @@ impl<'j, 'a> Visit<'j, 'a> {
 
     fn entries(&mut self, entries: Vec<Entry>) -> Result<(), RestoreError> {
         let stats = self.look_at(&entries)?;
-        let choices: Vec<Choice> = entries.iter().map(|entry| self.choose(entry)).collect();
+        let mut choices = Vec::with_capacity(entries.len());
+        for entry in &entries {
+            choices.push(self.choose(entry));
+        }
         let verdicts = self.verdicts(&entries, &stats, &choices)?;
         let mut folders = Vec::new();
         let all = entries.into_iter().zip(stats).zip(choices).zip(verdicts);
@@ -303,10 +363,11 @@ impl<'j, 'a> Visit<'j, 'a> {
             if self.job.is_halted() {
                 return Ok(());
             }
-            if matches!(entry.kind, Kind::Folder { .. }) {
+            if let Kind::Folder { id } = entry.kind {
                 if choice != Choice::Excluded {
                     let wanted = choice == Choice::Wanted;
-                    folders.push((entry, Found { state: state_of(stat.as_ref()), wanted }));
+                    let (state, tree) = (state_of(stat.as_ref()), Some(id));
+                    folders.push((entry, Found { state, wanted, tree }));
                 }
             } else if choice == Choice::Wanted {
                 self.ensure()?;
@@ -322,10 +383,14 @@ impl<'j, 'a> Visit<'j, 'a> {
         Ok(())
     }
 
-    fn choose(&self, entry: &Entry) -> Choice {
+    fn choose(&mut self, entry: &Entry) -> Choice {
+        let at = Arc::clone(&self.level().folder);
+        let cursor = &mut self.cursor;
+        let is_reserved =
+            self.job.reserves(entry, || cursor.as_mut().and_then(|c| c.folder(&at).ok()));
         let level = self.level();
-        if Job::is_reserved(&level.folder, entry.name.as_bytes()) {
-            if self.intent == Intent::Write {
+        if is_reserved {
+            if self.tells() {
                 self.job.tally.add(Count::Skipped, 1);
                 self.job.skip_store(&level.folder.join(&entry.name));
             }
@@ -365,9 +430,9 @@ impl<'j, 'a> Visit<'j, 'a> {
 }
 
 fn state_of(stat: Option<&Stat>) -> State {
-    match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+    match stat.map(|stat| (FileType::from_raw_mode(stat.st_mode), stat)) {
         None => State::Missing,
-        Some(FileType::Directory) => State::There { listing: Listing::default(), next: 0 },
-        Some(_) => State::InTheWay,
+        Some((FileType::Directory, _)) => State::There { listing: Listing::default(), next: 0 },
+        Some((_, stat)) => State::InTheWay(*stat),
     }
 }

@@ -73,8 +73,12 @@ pub(super) fn write(job: &Job<'_>, window: Window) {
     }
     let mut small = Vec::with_capacity(window.files.len());
     let mut large = Vec::new();
-    let places: Vec<_> =
-        window.files.par_iter().with_min_len(256).map(|task| locate(job, task)).collect();
+    let places: Vec<_> = window
+        .files
+        .par_iter()
+        .with_min_len(256)
+        .map(|task| locate(job, task.size, task.id))
+        .collect();
     for (task, place) in window.files.iter().zip(places) {
         match place {
             Ok(place) if place.is_some_and(|place| place.kind != ObjectKind::Blob) => {
@@ -99,11 +103,11 @@ pub(super) fn write(job: &Job<'_>, window: Window) {
 }
 
 /// Where a content lies; nowhere, for the empty one.
-fn locate(job: &Job<'_>, task: &FileTask) -> Result<Option<Place>, StoreError> {
-    if task.size == 0 && task.id == BlobId::of(b"") {
+pub(super) fn locate(job: &Job<'_>, size: u64, id: BlobId) -> Result<Option<Place>, StoreError> {
+    if size == 0 && id == BlobId::of(b"") {
         return Ok(None);
     }
-    let id = task.id.object();
+    let id = id.object();
     let place = job.store.locate(&id)?;
     place.map(Some).ok_or(StoreError::Missing { id, wanted: ObjectKind::Blob })
 }
@@ -131,7 +135,7 @@ impl FileTask {
 
     /// The file without its content.
     pub(super) fn spec(&self, job: &Job<'_>) -> FileSpec<'_> {
-        let (owner, mode) = job.owner_and_mode(&self.metadata);
+        let (owner, mode) = job.owner_and_mode(&self.metadata, false);
         FileSpec {
             name: &self.name,
             owner,

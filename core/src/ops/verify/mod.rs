@@ -9,11 +9,12 @@
 //! only it would tell of is not looked at.
 
 mod packs;
+mod shadows;
 mod structure;
 mod touched;
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     sync::{Mutex, PoisonError},
 };
 
@@ -24,10 +25,11 @@ use crate::{
         observe::Observer,
     },
     local::stat_cache::StatCache,
-    repo::{Repo, refs::RefError},
-    store::StoreError,
+    repo::{Repo, ref_name::RefName, refs::RefError},
+    store::{Store, StoreError},
 };
 
+pub use shadows::Shadowed;
 pub use touched::{Touched, TouchedPath};
 
 /// How much of the data is read and hashed.
@@ -60,6 +62,14 @@ pub enum Problem {
         name: String,
         /// Why.
         source: RefError,
+    },
+    /// A branch or tag is missing, and its log records no removal.
+    #[error("{name} is missing; by its log it was at {id}")]
+    RefLost {
+        /// The branch or tag.
+        name: RefName,
+        /// Where it was.
+        id: CommitId,
     },
     /// A pack cannot be opened, or its footer is damaged.
     #[error("pack {pack} is damaged")]
@@ -140,6 +150,8 @@ pub struct Outcome {
     pub absent_objects: u64,
     /// Bytes of packs read and hashed.
     pub bytes_read: u64,
+    /// Packs that are not relied on any more, or again.
+    pub shadowed: Shadowed,
     /// What is wrong.
     pub problems: Vec<Problem>,
     /// Commits and paths that lack something, newest first.
@@ -177,20 +189,36 @@ impl VerifyError {
 struct Findings {
     problems: Mutex<Vec<Problem>>,
     /// Objects that are missing or damaged.
-    bad: Mutex<BTreeMap<ObjectId, ()>>,
+    bad: Mutex<BTreeSet<ObjectId>>,
+    /// Changes to the shadow table.
+    shadows: Mutex<shadows::Found>,
 }
 
 impl Findings {
     fn add(&self, problem: Problem, bad: impl IntoIterator<Item = ObjectId>) {
-        self.bad
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(bad.into_iter().map(|id| (id, ())));
+        bad.into_iter().for_each(|id| self.add_bad(id));
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
 
+    fn add_bad(&self, id: ObjectId) {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    }
+
+    /// Drops objects that another pack has, where they are not shadowed.
+    fn drop_found_elsewhere(&self, store: &Store) -> Result<(), StoreError> {
+        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = BTreeSet::new();
+        for id in &*bad {
+            if store.locate_unshadowed(id)?.is_none() {
+                lost.insert(*id);
+            }
+        }
+        *bad = lost;
+        Ok(())
+    }
+
     fn is_bad(&self, id: &ObjectId) -> bool {
-        self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
     fn is_empty(&self) -> bool {
@@ -213,15 +241,20 @@ pub fn run(
     let findings = Findings::default();
     let mut outcome = Outcome::default();
     packs::check(repo.store(), options.data, &findings, observer, &mut outcome)?;
+    // From here on objects are looked up where they are not shadowed.
+    shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
+    findings.drop_found_elsewhere(repo.store())?;
     let tips = structure::tips(repo, &findings)?;
     let commits = structure::check(repo.store(), &tips, &findings, observer, &mut outcome)?;
     if options.data == Data::All {
         structure::check_lists(repo.store(), &findings, observer, &mut outcome)?;
     }
+    shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
     if !findings.is_empty() {
         // What it takes for stored may be what is missing: the next commit
         // reads everything, and stores what it can again.
-        StatCache::clear(&repo.dir().join("cache"));
+        repo.store().distrust_stat_cache();
+        StatCache::clear(&repo.dir().join("cache"), repo.disk());
         outcome.touched = touched::find(repo.store(), &commits, &findings, observer)?;
     }
     repo.store().tell_repairs(observer);

@@ -59,6 +59,7 @@ pub(super) fn check(
             // Merged into another one meanwhile: its objects are found there.
             Err(StoreError::Gone { .. }) => Ok(()),
             Err(source) => {
+                findings.shadow_pack(*id, Some(&source));
                 findings.add(Problem::Pack { pack: *id, source }, []);
                 Ok(())
             }
@@ -81,6 +82,9 @@ fn check_pack(
     counts: &Counts,
 ) -> Result<(), StoreError> {
     counts.packs.fetch_add(1, Ordering::Relaxed);
+    // A pack that is shadowed is read as a whole, to see whether it was put back.
+    let was_damaged = store.is_damaged(&id);
+    let data = if was_damaged { Data::All } else { data };
     let is_partial = store.is_partial(&id);
     counts.partial.fetch_add(u64::from(is_partial), Ordering::Relaxed);
     if data == Data::All && !is_partial {
@@ -122,6 +126,9 @@ fn check_pack(
             observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
         }
     });
+    if was_damaged && !is_partial && !findings.shadows(&id) && !observer.cancelled() {
+        findings.found_whole(id);
+    }
     Ok(())
 }
 
@@ -159,6 +166,7 @@ fn check_hash(store: &Store, id: PackId, findings: &Findings) -> Result<(), Stor
     }
     let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
     if actual != id {
+        findings.shadow_pack(id, None);
         findings.add(Problem::PackHash { pack: id, actual }, []);
     }
     Ok(())
@@ -168,6 +176,7 @@ fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object], findings: &Fi
     let raw = match pack.raw(frame) {
         Ok(raw) => raw,
         Err(source) => {
+            findings.shadow_objects(pack.id(), objects.iter().map(|object| object.id));
             let problem = Problem::Frame { pack: pack.id(), objects: objects.len(), source };
             return findings.add(problem, objects.iter().map(|object| object.id));
         }
@@ -177,6 +186,7 @@ fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object], findings: &Fi
         let bytes = &raw[offset..offset + object.bytes as usize];
         offset += object.bytes as usize;
         if let Some(actual) = actual_id(object.kind, bytes).filter(|actual| *actual != object.id) {
+            findings.shadow_objects(pack.id(), [object.id]);
             let source = StoreError::Damaged { pack: pack.id(), wanted: object.id, actual };
             findings.add(Problem::Object { id: object.id, source }, [object.id]);
         }

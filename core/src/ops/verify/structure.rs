@@ -16,7 +16,12 @@ use crate::{
         tree::{Child, Kind, Node},
     },
     ops::verify::{Dated, Findings, Outcome, Problem, VerifyError},
-    repo::{Repo, ref_name::RefKind, refs::Head},
+    repo::{
+        Pointer, Repo,
+        ref_log::{Line, Target},
+        ref_name::{RefKind, RefName},
+        refs::{Head, RefError},
+    },
     store::{Content, Marks, Store, StoreError},
 };
 
@@ -31,12 +36,39 @@ pub(super) fn tips(repo: &Repo, findings: &Findings) -> Result<Vec<CommitId>, Ve
             }
         }
     }
+    for (name, id) in lost_refs(repo)? {
+        findings.add(Problem::RefLost { name, id }, []);
+        tips.push(id);
+    }
     match repo.refs().head() {
         Ok(Head::Detached(id)) => tips.push(id),
         Ok(Head::Branch(_)) => {}
         Err(source) => findings.add(Problem::Ref { name: "HEAD".to_owned(), source }, []),
     }
     Ok(tips)
+}
+
+/// Refs that are missing although their logs record no removal, and where
+/// they were.
+///
+/// A log's last line may record a ref that was never made: a crash came between.
+/// So a ref counts only if it was there before that line, or is the base.
+fn lost_refs(repo: &Repo) -> Result<Vec<(RefName, CommitId)>, RefError> {
+    let base = repo.base()?.unwrap_or_default();
+    let mut lost = Vec::new();
+    for pointer in repo.refs().logged()? {
+        let Pointer::Ref(name) = pointer else { continue };
+        // A ref that cannot be read was reported.
+        if !matches!(repo.refs().read(&name), Ok(None)) {
+            continue;
+        }
+        let last = repo.refs().log(&name)?.pop();
+        let Some(Line { old, new: Target::Commit(id), .. }) = last else { continue };
+        if old != Target::Nothing || base.contains(&id) {
+            lost.push((name, id));
+        }
+    }
+    Ok(lost)
 }
 
 /// Walks everything that is reached from `tips`. Returns all commits, newest
@@ -65,7 +97,7 @@ pub(super) fn check(
                 walk(store, commit.tree, &marks, findings, observer, outcome)?;
             }
             // An unknown id is met anew each time, but leads nowhere.
-            Err(source) => findings.add(Problem::Object { id: id.object(), source }, [id.object()]),
+            Err(source) => findings.add_unreadable(store, id.object(), source),
         }
     }
     commits.sort_unstable_by(|a, b| b.cmp(a));
@@ -121,7 +153,7 @@ fn walk(
                 let place = |child: Child| (child.id, depth, Some((level - 1, Some(child.first))));
                 waiting.extend(children.into_iter().map(place));
             }
-            Err(source) => findings.add(Problem::Object { id: id.object(), source }, [id.object()]),
+            Err(source) => findings.add_unreadable(store, id.object(), source),
         }
         outcome.trees += 1;
         observer.advance(1, 0);
@@ -135,11 +167,18 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings) {
     let found = match store.content(&id) {
         // Its list of chunks lies elsewhere.
         Err(StoreError::Absent { .. }) => return,
-        Ok(Content::Whole(place)) => u64::from(place.bytes),
+        Ok(Content::Whole(_)) => match store.locate_in_pack(&object) {
+            Ok(Some(place)) => u64::from(place.bytes),
+            Ok(None) => {
+                let source = StoreError::Missing { id: object, wanted: ObjectKind::Blob };
+                return findings.add_unreadable(store, object, source);
+            }
+            Err(source) => return findings.add_unreadable(store, object, source),
+        },
         Ok(Content::Chunks(chunks)) => {
             for chunk in &chunks {
                 let wanted = ObjectKind::Blob;
-                let source = match store.locate(&chunk.id.object()) {
+                let source = match store.locate_in_pack(&chunk.id.object()) {
                     Ok(Some(place)) if place.kind == wanted && place.bytes == chunk.bytes => {
                         continue;
                     }
@@ -147,20 +186,22 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings) {
                     Err(source) => source,
                 };
                 if !findings.is_bad(&chunk.id.object()) {
-                    let problem = Problem::Object { id: chunk.id.object(), source };
-                    findings.add(problem, [chunk.id.object(), object]);
+                    findings.add_unreadable(store, chunk.id.object(), source);
+                    findings.add_bad(object);
                 }
             }
             chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum()
         }
         Err(source) => {
             if !findings.is_bad(&object) {
-                findings.add(Problem::Object { id: object, source }, [object]);
+                findings.add_unreadable(store, object, source);
             }
             return;
         }
     };
     if found != size {
+        // The size of a whole object follows from its id, that of a list does not.
+        findings.shadow_list(store, object);
         findings.add(Problem::Size { id: object, expected: size, found }, [object]);
     }
 }
@@ -201,8 +242,7 @@ fn check_list(store: &Store, id: BlobId, findings: &Findings, observer: &dyn Obs
             Err(StoreError::Absent { .. }) => return read,
             Err(source) => {
                 if !findings.is_bad(&chunk.id.object()) {
-                    let problem = Problem::Object { id: chunk.id.object(), source };
-                    findings.add(problem, [chunk.id.object()]);
+                    findings.add_unreadable(store, chunk.id.object(), source);
                 }
                 return read;
             }
@@ -212,6 +252,7 @@ fn check_list(store: &Store, id: BlobId, findings: &Findings, observer: &dyn Obs
     }
     let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
     if actual != object {
+        findings.shadow_place(store, object);
         findings.add(Problem::Chunks { id: object, actual }, [object]);
     }
     read

@@ -5,11 +5,14 @@ use std::path::Path;
 
 use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike};
 
-use crate::repo::config::{
-    error::{ConfigError, Origin},
-    key::{KeyPath, Value},
-    layer::{Layer, Whose, misplaced, syntax},
-    settings::Settings,
+use crate::{
+    base::limits,
+    repo::config::{
+        error::{ConfigError, Origin},
+        key::{KeyPath, Value},
+        layer::{Layer, Whose, misplaced, syntax},
+        settings::Settings,
+    },
 };
 
 /// A file of settings whose text is to be changed.
@@ -105,10 +108,16 @@ impl Edit<'_> {
 
     /// Reads what the file would say, and checks it as a whole.
     fn reread(&self, text: &str) -> Result<Layer, ConfigError> {
+        if text.len() as u64 > limits::CONFIG_BYTES {
+            let (path, limit) = (self.path.to_owned(), limits::CONFIG_BYTES);
+            return Err(ConfigError::TooLarge { path, limit });
+        }
         let layer = Layer::parse(text, self.path, self.whose)?;
         let settings = match self.whose {
             Whose::Store => Settings::default().with_store(layer.clone()),
-            Whose::User => Settings::new(layer.clone(), Layer::default(), Layer::default()),
+            Whose::User | Whose::System => {
+                Settings::new(layer.clone(), Layer::default(), Layer::default())
+            }
         };
         settings.config()?;
         Ok(layer)

@@ -12,6 +12,13 @@ use crate::base::kind::ErrorKind;
 pub enum Origin {
     /// Nobody said anything.
     BuiltIn,
+    /// The system's file.
+    System {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+    },
     /// The user's file.
     User {
         /// The file.
@@ -39,6 +46,7 @@ impl Origin {
     pub fn layer(&self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
+            Self::System { .. } => "system",
             Self::User { .. } => "user",
             Self::Store { .. } => "store",
             Self::Variable(_) => "variable",
@@ -49,7 +57,9 @@ impl Origin {
     /// File and line.
     pub fn file(&self) -> Option<(&Path, usize)> {
         match self {
-            Self::User { path, line } | Self::Store { path, line } => Some((path, *line)),
+            Self::System { path, line }
+            | Self::User { path, line }
+            | Self::Store { path, line } => Some((path, *line)),
             _ => None,
         }
     }
@@ -59,7 +69,9 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
-            Self::User { path, line } | Self::Store { path, line } => {
+            Self::System { path, line }
+            | Self::User { path, line }
+            | Self::Store { path, line } => {
                 write!(f, "{}:{line}", path.display())
             }
             Self::Variable(name) => f.write_str(name),

@@ -101,7 +101,7 @@ fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
         OpenOptions::new().read(true).custom_flags(flags).open(path)
     };
     match whose {
-        Whose::User => Ok((open(OFlags::empty())?, false)),
+        Whose::User | Whose::System => Ok((open(OFlags::empty())?, false)),
         // Without `NONBLOCK` a pipe in its place would hang us.
         Whose::Store => match open(OFlags::NOFOLLOW | OFlags::NONBLOCK) {
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {

@@ -20,6 +20,8 @@ pub enum Whose {
     Store,
     /// The user's.
     User,
+    /// The administrator's, for all users.
+    System,
 }
 
 /// What one source says, each value with where it stands.
@@ -116,6 +118,7 @@ impl File<'_> {
         match self.whose {
             Whose::Store => Origin::Store { path, line },
             Whose::User => Origin::User { path, line },
+            Whose::System => Origin::System { path, line },
         }
     }
 
@@ -172,10 +175,12 @@ impl File<'_> {
 
 /// Where a setting belongs that may not stand in this file.
 pub(super) fn misplaced(path: &KeyPath, scope: Scope, whose: Whose) -> Option<&'static str> {
-    let is_version = path.parts().first().is_some_and(|part| part == "version");
+    let is_of_one = ["version", "shared"].iter().any(|key| path.parts() == [*key]);
     match (scope, whose) {
         (Scope::User, Whose::Store) => Some("it belongs in the user's file"),
-        (Scope::Store, Whose::User) if is_version => Some("it belongs in a store's file"),
+        (Scope::Store, Whose::User | Whose::System) if is_of_one => {
+            Some("it belongs in a store's file")
+        }
         _ => None,
     }
 }

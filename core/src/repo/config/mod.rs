@@ -4,7 +4,7 @@
 //! |--------------|------------------------------------------------------|
 //! | [`key`]      | every setting there is                               |
 //! | [`layer`]    | the text of one file → values with their lines       |
-//! | [`settings`] | layers, merged: user < store < variables < options   |
+//! | [`settings`] | layers, merged: system < user < store < variables < options |
 //! | [`edit`]     | changing one setting, the comments stay              |
 //! | [`mod@file`] | reading and writing, with owner and mode             |
 //! | [`error`]    | what is wrong, and where                             |

@@ -3,6 +3,7 @@
 //! | layer    | where                      |
 //! |----------|----------------------------|
 //! | built-in | [`KEYS`]                   |
+//! | system   | the system's file          |
 //! | user     | the user's file            |
 //! | store    | the store's file           |
 //! | variable | the environment            |
@@ -24,6 +25,7 @@ use crate::repo::config::{
 /// Layers of settings.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
+    system: Layer,
     user: Layer,
     store: Option<Layer>,
     variables: Layer,
@@ -33,7 +35,13 @@ pub struct Settings {
 impl Settings {
     /// Of the layers that do not depend on a store.
     pub fn new(user: Layer, variables: Layer, options: Layer) -> Self {
-        Self { user, store: None, variables, options }
+        Self { user, variables, options, ..Self::default() }
+    }
+
+    /// With what the file of the system says.
+    #[must_use]
+    pub fn with_system(self, system: Layer) -> Self {
+        Self { system, ..self }
     }
 
     /// With what the file of a store says.
@@ -52,6 +60,7 @@ impl Settings {
             Some(&self.variables).filter(|_| !of_store),
             store,
             Some(&self.user).filter(|_| !of_store || store.is_none()),
+            Some(&self.system).filter(|_| !of_store || store.is_none()),
         ];
         let said = layers.into_iter().flatten().find_map(|layer| layer.get(path)).cloned();
         said.or_else(|| (key.default)().map(|value| (value, Origin::BuiltIn)))
@@ -100,9 +109,8 @@ impl Settings {
     }
 
     fn layers(&self) -> impl Iterator<Item = &Layer> {
-        [Some(&self.user), self.store.as_ref(), Some(&self.variables), Some(&self.options)]
-            .into_iter()
-            .flatten()
+        let fixed = [Some(&self.system), Some(&self.user), self.store.as_ref()];
+        fixed.into_iter().chain([Some(&self.variables), Some(&self.options)]).flatten()
     }
 
     /// Names of all profiles and where each begins, in the highest layer that

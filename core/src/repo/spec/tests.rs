@@ -1,12 +1,13 @@
 //! Tests of revisions, paths and history on a real store.
 
-use std::convert::Infallible;
-
 use super::*;
 use crate::{
     base::{id::TreeId, name::EntryName, observe::Silent},
     disk::Disk,
-    format::tree::{Entry, Kind, Metadata, Totals, split::FolderEncoder},
+    format::{
+        tree::{Entry, Kind, Metadata, Totals, split::FolderEncoder},
+        wire::FormatError,
+    },
     ops::{cat, list, log},
     repo::{
         config::Config,
@@ -41,6 +42,7 @@ impl Fixture {
             labels: Default::default(),
             root: None,
             totals: Totals::default(),
+            selection: Default::default(),
         };
         let bytes = commit.encode();
         let id = CommitId::of(&bytes);
@@ -62,7 +64,7 @@ impl Fixture {
         let mut nodes = Vec::new();
         let mut put = |id, bytes| {
             nodes.push((id, bytes));
-            Ok::<_, Infallible>(())
+            Ok::<_, FormatError>(())
         };
         let mut encoder = FolderEncoder::new();
         for entry in entries {
@@ -196,6 +198,7 @@ fn an_ambiguous_prefix_lists_its_candidates() {
             labels: Default::default(),
             root: None,
             totals: Totals::default(),
+            selection: Default::default(),
         };
         let bytes = commit.encode();
         let id = CommitId::of(&bytes);

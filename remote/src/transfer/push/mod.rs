@@ -26,6 +26,7 @@
 //! whoever collects garbage, and not done here.
 
 mod ask;
+mod outcome;
 mod plan;
 mod send;
 
@@ -47,11 +48,12 @@ use tokio::runtime::Handle;
 
 use self::{
     ask::{Answers, Leftovers, Question},
-    send::Sending,
+    send::{Pack, Sending},
 };
 use super::is_before;
 use crate::store::{Found, RemoteError, RemoteStore, refs::Slot};
 
+pub use outcome::{Outcome, Pushed};
 pub use plan::{Plan, plan};
 
 /// Bytes of packs that go before it is known whether the refs may move.
@@ -90,50 +92,6 @@ pub struct Options<'a> {
     pub scratch: &'a Path,
 }
 
-/// What became of one ref.
-#[derive(Debug)]
-pub struct Pushed {
-    /// Which.
-    pub name: RefName,
-    /// Where it stood before; `None` when it was not there.
-    pub before: Option<CommitId>,
-    /// Where it was to go, and stands unless there is an error.
-    pub after: CommitId,
-    /// Why it did not move: [`RemoteError::Behind`], [`RemoteError::Diverged`],
-    /// or whatever went wrong.
-    pub result: Result<(), RemoteError>,
-}
-
-/// What happened.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// The refs, in the order in which they were given.
-    pub refs: Vec<Pushed>,
-    /// Objects that were not there.
-    pub objects: u64,
-    /// Their bytes, uncompressed.
-    pub raw_bytes: u64,
-    /// Bytes of packs that were sent.
-    pub sent_bytes: u64,
-    /// Packs that were sent.
-    pub packs: u64,
-    /// Packs that had arrived before.
-    pub resumed: u64,
-}
-
-impl Outcome {
-    /// The same, unless a ref did not move: then why the first of them did not.
-    ///
-    /// # Errors
-    /// The error of that ref.
-    pub fn all_moved(mut self) -> Result<Self, RemoteError> {
-        match self.refs.iter().position(|pushed| pushed.result.is_err()) {
-            Some(at) => self.refs.swap_remove(at).result.map(|()| self),
-            None => Ok(self),
-        }
-    }
-}
-
 /// Brings commits to the store elsewhere, and moves refs there.
 ///
 /// # Errors
@@ -159,7 +117,10 @@ pub fn run(
         outcome.raw_bytes = selection.raw_bytes;
         let sending = match sending {
             Some(sending) => sending,
-            None => Sending::begin(remote, send::packs(selection)?, &arrived, runtime),
+            None => {
+                let packs = push.checked(send::packs(selection)?, &arrived)?;
+                Sending::begin(remote, packs, &arrived, runtime)
+            }
         };
         push.send(remote, found, sending, &mut outcome)?;
         let publication = remote.publication(selection.packs())?;
@@ -359,9 +320,25 @@ impl<'a> Push<'a> {
         let packs = send::packs(&selection)?;
         let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
         let goes = eager == Eager::Yes && bytes <= EAGER_BYTES;
-        let begin = || Sending::begin(remote, packs, &HashMap::new(), self.runtime);
-        let sending = goes.then(begin);
-        Ok(Some((selection, sending)))
+        if !goes {
+            return Ok(Some((selection, None)));
+        }
+        let packs = self.checked(packs, &HashMap::new())?;
+        let sending = Sending::begin(remote, packs, &HashMap::new(), self.runtime);
+        Ok(Some((selection, Some(sending))))
+    }
+
+    /// Checks packs before they are sent. A damaged one is shadowed.
+    fn checked(
+        &self,
+        packs: Vec<Pack>,
+        arrived: &HashMap<String, u64>,
+    ) -> Result<Vec<Pack>, RemoteError> {
+        if let Err(error) = send::check(&packs, arrived) {
+            let _ = self.repo.store().shadow_damage(&error);
+            return Err(error.into());
+        }
+        Ok(packs)
     }
 
     fn select(

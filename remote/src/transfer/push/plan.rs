@@ -83,7 +83,7 @@ pub fn plan(
         }
         plan.add(Kind::Put, remote.publication(selection.packs())?.objects());
     }
-    add_moves(&mut plan, remote, going);
+    add_moves(&mut plan, remote, going, found == Found::Nothing);
     let told = options.refs.iter().zip(slots).zip(fates);
     plan.refs = told.map(|((update, slot), fate)| fate.told(update, &slot)).collect();
     Ok(plan)
@@ -129,8 +129,14 @@ fn add_pack(plan: &mut Plan, remote: &RemoteStore, pack: &Pack) {
     }
 }
 
-fn add_moves(plan: &mut Plan, remote: &RemoteStore, going: usize) {
-    let can = remote.client().conditions();
+fn add_moves(plan: &mut Plan, remote: &RemoteStore, going: usize, is_new: bool) {
+    let can = remote.known_conditions().unwrap_or_else(|| {
+        if going > 0 {
+            plan.add(Kind::Put, remote.trials());
+            plan.add(Kind::Get, usize::from(!remote.has_config() && !is_new));
+        }
+        remote.client().conditions()
+    });
     plan.add(Kind::Put, going);
     if !can.absent || !can.unchanged {
         // Claims: see `store::claims`.

@@ -9,6 +9,7 @@ use snap_core::{
         observe::{Observer, Phase},
     },
     ops::select::Selection,
+    store::StoreError,
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
@@ -46,6 +47,22 @@ pub(super) fn packs(selection: &Selection<'_>) -> Result<Vec<Pack>, PathError> {
         Ok(Pack { id, path, bytes: meta.len() })
     };
     selection.paths().into_iter().map(pack).collect()
+}
+
+/// Checks that packs are the bytes that their names say: a service that stores
+/// them does not look.
+pub(super) fn check(packs: &[Pack], arrived: &HashMap<String, u64>) -> Result<(), StoreError> {
+    for pack in packs.iter().filter(|pack| !pack.is_in(arrived)) {
+        let mut file =
+            fs_err::File::open(&pack.path).map_err(PathError::when("open", &pack.path))?;
+        let mut hasher = blake3::Hasher::new();
+        std::io::copy(&mut file, &mut hasher).map_err(PathError::when("read", &pack.path))?;
+        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
+        if actual != pack.id {
+            return Err(StoreError::PackHash { pack: pack.id, actual });
+        }
+    }
+    Ok(())
 }
 
 /// Packs on their way. When this is dropped they are given up.

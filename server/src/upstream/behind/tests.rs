@@ -1,31 +1,17 @@
 //! Tests of what others bring meanwhile.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use snap_core::{base::id::BlobId, repo::Config, store::Writer};
-use snap_remote::service::open::Secrets;
 use tokio::runtime::Runtime;
 
 use super::{Behind, lock};
-use crate::{
-    settings::Limits,
-    upstream::{Origin, Upstream, cache::Cache},
-};
+use crate::upstream::tests::in_folder;
 
 #[test]
 fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
     let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
-    let there = folder.path().join("there");
-    fs_err::create_dir(&there).unwrap();
-    let origin = Origin {
-        location: format!("file://{}", there.display()).parse().unwrap(),
-        options: BTreeMap::new(),
-        secrets: Secrets::default(),
-    };
-    let cache = Cache::open(&folder.path().join("cache"), &origin.key(), 1 << 30).unwrap();
-    let limits = Limits { upstream_secs: 60, ..Limits::default() };
-    let upstream = Upstream::new(origin, cache, &limits, runtime.handle().clone()).unwrap();
-    let upstream = Arc::new(upstream);
+    let upstream = Arc::new(in_folder(folder.path(), runtime.handle()));
     upstream.create("a", &Config::default().to_text()).unwrap();
     let behind = Behind::open(&upstream, "a").unwrap();
     let bring = |bytes: &[u8]| {

@@ -8,14 +8,14 @@ use crate::{
     format::tree::{Entry, Kind},
     local::write::Placement,
     ops::restore::{
-        Change, Existing, Extras, RestoreError,
+        Change, Existing, Extras, Loss, Mode, RestoreError,
         compare::{Verdict, repair},
         job::identity,
         links::{Leader, LinkTask, write_other},
-        remove::{remove, stayed},
+        remove::stayed,
         tally::Count,
         visit::{Intent, Visit},
-        window::FileTask,
+        window::{FileTask, locate},
     },
 };
 
@@ -27,6 +27,16 @@ impl Visit<'_, '_> {
         stat: Option<Stat>,
         verdict: Verdict,
     ) -> Result<(), RestoreError> {
+        let is_planned = self.intent != Intent::Write && verdict == Verdict::Differs;
+        if is_planned && self.job.options.existing == Existing::Overwrite && is_folder(&stat) {
+            self.plan_clearing(&entry)?;
+        }
+        if self.intent == Intent::Plan {
+            return Ok(());
+        }
+        if matches!(verdict, Verdict::Absent | Verdict::Differs) {
+            self.check_writable(self.levels.len() - 1)?;
+        }
         let is_again = entry.metadata.link.and_then(|link| self.leaders.get(&link));
         if let Some(leader) = is_again.filter(|leader| leader.kind == entry.kind) {
             let leader = Arc::clone(leader);
@@ -39,9 +49,14 @@ impl Visit<'_, '_> {
             let (kind, name) = (entry.kind.clone(), entry.name.clone());
             self.leaders.insert(link, Arc::new(Leader { kind, folder, name, there }));
         }
-        self.tell(&entry, verdict);
+        self.tell(&entry, stat.as_ref(), verdict);
         match (self.intent, verdict) {
-            (Intent::Compare, _) => self.count(&entry, verdict),
+            (Intent::Compare | Intent::Plan, _) => {
+                self.count(&entry, verdict);
+                if matches!(verdict, Verdict::Absent | Verdict::Differs) {
+                    self.check_content(&entry);
+                }
+            }
             (Intent::Write, Verdict::Same | Verdict::Attributes) => {
                 self.count(&entry, verdict);
                 if let (Verdict::Attributes, Some(stat)) = (verdict, stat) {
@@ -49,13 +64,41 @@ impl Visit<'_, '_> {
                 }
             }
             (Intent::Write, Verdict::Absent | Verdict::Differs) => {
-                if verdict == Verdict::Absent || self.clear_way(&entry, stat.as_ref())? {
+                if verdict == Verdict::Absent || self.clear_way(&entry, stat)? {
                     self.write(entry, verdict == Verdict::Differs)?;
                 } else if let Some(link) = entry.metadata.link {
                     // Nothing is wrong with the file: its next name is the first.
                     self.leaders.remove(&link);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// In a dry run, reports a content that the store lacks. Damage shows only
+    /// when a content is read.
+    fn check_content(&self, entry: &Entry) {
+        let is_dry = self.job.options.mode == Mode::DryRun;
+        let Kind::File { size, id } = &entry.kind else { return };
+        if is_dry && let Err(error) = locate(self.job, *size, *id) {
+            self.job.tally.damaged(self.level().folder.join(&entry.name), id.object(), error);
+        }
+    }
+
+    /// Plans to remove a folder that stands where `entry` belongs, and counts
+    /// what cannot be removed as a conflict.
+    fn plan_clearing(&mut self, entry: &Entry) -> Result<(), RestoreError> {
+        let level = self.levels.last().expect("a folder was entered");
+        let (Some(cursor), Some(around)) = (&mut self.cursor, &level.around) else {
+            return Ok(());
+        };
+        let goes = match self.job.options.extras {
+            Extras::Delete if level.is_mounted => false,
+            Extras::Delete => self.planner.in_the_way(cursor, around, &entry.name)?,
+            Extras::Keep => self.planner.is_free(cursor, around, &entry.name)?,
+        };
+        if !goes {
+            self.job.tally.blocked(level.folder.join(&entry.name));
         }
         Ok(())
     }
@@ -74,7 +117,7 @@ impl Visit<'_, '_> {
             _ if is_one => Verdict::Same,
             _ => Verdict::Attributes,
         };
-        self.tell(&entry, verdict);
+        self.tell(&entry, stat.as_ref(), verdict);
         if verdict == Verdict::Same {
             self.count(&entry, verdict);
             return Ok(());
@@ -84,18 +127,19 @@ impl Visit<'_, '_> {
             return Ok(());
         }
         let Some(link) = entry.metadata.link else { return Ok(()) };
-        if verdict == Verdict::Absent || self.clear_way(&entry, stat.as_ref())? {
+        if verdict == Verdict::Absent || self.clear_way(&entry, stat)? {
             let folder = Arc::clone(&self.level().folder);
             let replaces = verdict != Verdict::Absent;
-            let task = LinkTask { leader, link, folder, name: entry.name, replaces };
+            let Entry { name, metadata, .. } = entry;
+            let task = LinkTask { leader, link, folder, name, metadata, replaces };
             self.window.links.push(task);
         }
         Ok(())
     }
 
     /// Tells the caller of a change, or counts a conflict.
-    fn tell(&self, entry: &Entry, verdict: Verdict) {
-        let folder = &self.level().folder;
+    fn tell(&mut self, entry: &Entry, stat: Option<&Stat>, verdict: Verdict) {
+        let folder = Arc::clone(&self.level().folder);
         let change = match verdict {
             Verdict::Same => return,
             Verdict::Absent => Change::Create,
@@ -105,8 +149,12 @@ impl Visit<'_, '_> {
         let stops = self.intent == Intent::Compare && self.job.options.existing == Existing::Stop;
         if change == Change::Replace && stops {
             self.job.tally.differs(folder.join(&entry.name));
-        } else {
-            self.job.changed(folder, &entry.name, change);
+            return;
+        }
+        let is_dry = self.job.options.mode == Mode::DryRun;
+        match stat.filter(|_| is_dry && change == Change::Replace) {
+            Some(stat) => self.planner.replaces(&folder, &entry.name, stat),
+            None => self.job.changed(&folder, &entry.name, change, Loss::Nothing),
         }
     }
 
@@ -144,23 +192,20 @@ impl Visit<'_, '_> {
         Ok(())
     }
 
-    /// Removes a folder that stands where `entry` belongs. Says whether there
-    /// is none any more; others are replaced in one step and need not go.
-    fn clear_way(&mut self, entry: &Entry, stat: Option<&Stat>) -> Result<bool, RestoreError> {
-        let is_folder =
-            stat.is_some_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory);
+    /// Removes a folder that stands where `entry` belongs, when it is empty;
+    /// what was in it has gone as planned. Says whether there is none any more;
+    /// others are replaced in one step and need not go.
+    fn clear_way(&mut self, entry: &Entry, stat: Option<Stat>) -> Result<bool, RestoreError> {
         let level = self.levels.last().expect("a folder was entered");
-        let Some(cursor) = self.cursor.as_mut().filter(|_| is_folder) else { return Ok(true) };
-        let cleared = if self.job.options.extras == Extras::Delete {
-            remove(self.job, cursor, &level.folder, &entry.name, level.wanted)?
-        } else {
-            match cursor.folder(&level.folder)?.remove_folder(&entry.name) {
-                Ok(()) => true,
-                Err(error) if stayed(&error) => false,
-                Err(error) => {
-                    let name = Some(&entry.name);
-                    return Err(self.job.error("remove folder", &level.folder, name, error).into());
-                }
+        let Some(cursor) = self.cursor.as_mut().filter(|_| is_folder(&stat)) else {
+            return Ok(true);
+        };
+        let cleared = match cursor.folder(&level.folder)?.remove_folder(&entry.name) {
+            Ok(()) => true,
+            Err(error) if stayed(&error) => false,
+            Err(error) => {
+                let name = Some(&entry.name);
+                return Err(self.job.error("remove folder", &level.folder, name, error).into());
             }
         };
         if !cleared {
@@ -191,4 +236,8 @@ impl Visit<'_, '_> {
         }
         Ok(())
     }
+}
+
+fn is_folder(stat: &Option<Stat>) -> bool {
+    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
 }

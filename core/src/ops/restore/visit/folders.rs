@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
+use rustix::fs::FileType;
+
 use crate::{
     base::{io::PathError, name::EntryName},
     local::{
-        attributes::{Attributes, Extra, Target, apply},
+        attributes::{Attributes, Expected, Extra, Target, apply},
         contain::{Cursor, FolderPath},
         write::Inherited,
     },
@@ -47,6 +49,7 @@ pub(super) fn make_accessible(cursor: &mut Cursor<'_>, at: &Arc<FolderPath>) -> 
     let mode = u16::try_from(stat.st_mode & 0o7777 | 0o700).ok();
     let attributes = Attributes { owner: None, mode, mtime: None, xattrs: &[], extra: Extra::Keep };
     let mut done = true;
-    apply(Target::Entry(parent, name), &attributes, &mut |_, _| done = false);
+    let expected = Expected { kind: FileType::Directory, inode: Some(stat.st_ino) };
+    apply(Target::Entry(parent, name, expected), &attributes, &mut |_, _| done = false);
     done
 }

@@ -1,6 +1,8 @@
 //! Tests that mount something, in a mount namespace of their own: whatever
 //! becomes of the test, the mounts end with it.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::{
     env,
     ffi::OsStr,
@@ -17,8 +19,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Runs `work`, which is all of the test `test`, where it may mount; says why
 /// not where that cannot be.
-pub(crate) fn in_own_mounts(test: &str, work: impl FnOnce()) {
-    if env::var_os(MARK).is_some() {
+pub fn in_own_mounts(test: &str, work: impl FnOnce()) {
+    if are_own() {
         return work();
     }
     if let Some(reason) = why_not() {
@@ -35,8 +37,25 @@ pub(crate) fn in_own_mounts(test: &str, work: impl FnOnce()) {
     assert!(status.unwrap().success(), "{test} failed in its own mount namespace");
 }
 
+/// Runs `work`, which is all of the test `test`, where it may mount; else
+/// without, and says so.
+pub fn in_own_mounts_if_possible(test: &str, work: impl FnOnce()) {
+    match why_not() {
+        Some(reason) if !are_own() => {
+            skip(&format!("mounts of {test}"), reason);
+            work();
+        }
+        _ => in_own_mounts(test, work),
+    }
+}
+
+/// Whether this process has a mount namespace of its own.
+pub fn are_own() -> bool {
+    env::var_os(MARK).is_some()
+}
+
 /// Says why a test is skipped, past the harness that would keep it to itself.
-pub(crate) fn skip(test: &str, reason: &str) {
+pub fn skip(test: &str, reason: &str) {
     let line = format!("skipped {test}: {reason}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
@@ -56,12 +75,12 @@ fn why_not() -> Option<&'static str> {
 }
 
 /// Runs a program of the system and says whether it ended well.
-pub(crate) fn tool<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> bool {
+pub fn tool<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> bool {
     tool_says(program, args).0 == Some(0)
 }
 
 /// Runs a program of the system; its exit code and what it said.
-pub(crate) fn tool_says<S: AsRef<OsStr>>(
+pub fn tool_says<S: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = S>,
 ) -> (Option<i32>, String) {
@@ -75,7 +94,7 @@ pub(crate) fn tool_says<S: AsRef<OsStr>>(
 }
 
 /// Mounts an empty file system of so many bytes that lives in memory.
-pub(crate) fn mount_memory(point: &Path, kibibytes: u64) {
+pub fn mount_memory(point: &Path, kibibytes: u64) {
     fs_err::create_dir_all(point).unwrap();
     let options = format!("size={kibibytes}k");
     let args = ["-t", "tmpfs", "-o", &options, "none"].map(OsStr::new);

@@ -1,0 +1,102 @@
+//! `snap verify --against-files`: read the files of the project and compare them
+//! with the last commit.
+//!
+//! Commits and comparisons trust the stat cache. This finds what that cannot
+//! notice: a file whose content changed while its times did not, because the
+//! disk damaged it, a program wrote through a memory map, or an attacker set
+//! the times.
+
+use std::{io, io::Write};
+
+use serde_json::json;
+use snap_core::{
+    local::read::Reading,
+    ops::diff::{self, Change, New, Options, Status},
+    repo::Repo,
+};
+
+use crate::{
+    commands::{
+        commit::LeaveOut,
+        diff::{
+            collect, done,
+            record::{ChangeJson, SummaryJson},
+            sides::{self, Wanted},
+            word,
+        },
+    },
+    context::Context,
+    report::{CliError, Done},
+    ui::{Out, VERSION, size, text},
+};
+
+/// Compares the folder that `snap commit` commits with the last commit.
+pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<Done, CliError> {
+    let Some(id) = repo.refs().head_commit()? else {
+        return Err(CliError::Usage("there is no commit yet to compare the files with"));
+    };
+    let commit = repo.store().commit(&id)?;
+    let leave_out = LeaveOut::default();
+    let wanted = Wanted { args: &[], paths: &[], folder: None, leave_out: &leave_out };
+    let (new, limit) = sides::since(repo, &wanted, Some(&commit), cx)?;
+    let options = Options { limit, reading: Reading::All, ..Options::default() };
+    let progress = cx.progress();
+    let mut out = cx.ui().out();
+    let mut unseen = 0_u64;
+    let mut each = |change: Change| {
+        let is_unseen = changed_unseen(&change);
+        unseen += u64::from(is_unseen);
+        Ok(write(&mut out, cx, &change, is_unseen)?)
+    };
+    let outcome = collect(&mut each, |each| {
+        let sides = (Some(commit.tree), &New::Folder(new));
+        diff::run(repo.store(), sides, &options, &progress, each)
+    })?;
+    drop(progress);
+    if cx.ui().is_json() {
+        out.json(&SummaryJson::new(&outcome, None))?;
+    }
+    out.finish()?;
+    cx.ui().status(format_args!(
+        "Read {}, {}, and compared them with commit {}",
+        size::count(outcome.files_read, "file"),
+        size::Size(outcome.bytes_read),
+        cx.ui().id(&id),
+    ));
+    let ended = done(&outcome, outcome.skipped, None, cx);
+    if unseen == 0 {
+        return Ok(ended);
+    }
+    cx.ui().warning(format_args!(
+        "{} changed although the modification time did not; `snap restore HEAD --overwrite \
+         --checksum` gives the content of the commit back, `snap commit --checksum` keeps the \
+         one that is there now",
+        size::count(unseen, "file")
+    ));
+    Ok(Done::Damaged)
+}
+
+/// Whether a file has another content under the same modification time.
+fn changed_unseen(change: &Change) -> bool {
+    let mtime = |item: &Option<diff::Item>| item.as_ref().and_then(|item| item.metadata.mtime);
+    change.status() == Status::Modified
+        && change.old.is_some()
+        && mtime(&change.old).is_some()
+        && mtime(&change.old) == mtime(&change.new)
+}
+
+fn write(out: &mut Out, cx: &Context, change: &Change, is_unseen: bool) -> io::Result<()> {
+    let path = text::line(&change.path);
+    if !cx.ui().is_json() {
+        let word = if is_unseen { "damaged" } else { word(change.status()) };
+        return writeln!(out, "{word}: {path}");
+    }
+    if is_unseen {
+        let message = format!("{path} changed although its modification time did not");
+        let path = String::from_utf8_lossy(&change.path);
+        let problem =
+            json!({ "version": VERSION, "type": "problem", "message": message, "path": path });
+        out.json(&problem)?;
+    }
+    out.json(&ChangeJson::new(change, change.differences().usual(), None))
+}

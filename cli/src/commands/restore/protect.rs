@@ -1,0 +1,160 @@
+//! What a restore must not touch: what no commit could have contained, and
+//! folders that the user did not mean.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::{id::CommitId, observe::Silent},
+    local::ignore,
+    ops::{diff, restore::Protection},
+    repo::{
+        Repo,
+        path::{components, resolve_path},
+    },
+    store::Entries,
+};
+
+use crate::{
+    commands::{commit::LeaveOut, restore::RestoreArgs},
+    config::Profile,
+    context::Context,
+    report::CliError,
+    snapshot::Snapshot,
+    ui::{size, text},
+};
+
+/// Warns of files that commits from elsewhere deleted and that are still here,
+/// and says whether there are any. The next commit would bring them back.
+pub(super) fn tell_leftovers(
+    repo: &Repo,
+    tip: Option<CommitId>,
+    snapshot: &Snapshot,
+    cx: &Context,
+) -> bool {
+    let (Ok(Some(base)), Some(tip), Some(project)) = (repo.base(), tip, repo.project()) else {
+        return false;
+    };
+    let old = base.first().and_then(|id| repo.store().commit(id).ok());
+    let is_behind = repo.unseen(&base, tip).is_ok_and(|unseen| !unseen.is_empty());
+    let Some(old) = old.filter(|_| is_behind) else { return false };
+    let mut left = (0_u64, PathBuf::new());
+    let mut each = |change: diff::Change| {
+        let path = project.join(OsStr::from_bytes(&change.path));
+        if change.status() == diff::Status::Removed && path.symlink_metadata().is_ok() {
+            left = (left.0 + 1, PathBuf::from(OsStr::from_bytes(&change.path)));
+        }
+        Ok(())
+    };
+    let options = diff::Options { renames: diff::Renames::Ignore, ..diff::Options::default() };
+    let sides = (Some(old.tree), &diff::New::Tree(Some(snapshot.commit.tree)));
+    // A tree that cannot be read was reported by the restore.
+    let _ = diff::run(repo.store(), sides, &options, &Silent, &mut each);
+    let (count, one) = left;
+    if count > 0 {
+        cx.ui().warning(format_args!(
+            "{} that the branch deleted and that are still here, such as `{}`: a commit would \
+             bring them back, so it is refused; --delete removes them",
+            size::count(count, "entry"),
+            text::line(one.as_os_str().as_bytes())
+        ));
+    }
+    count > 0
+}
+
+/// What stays because no commit could have contained it.
+pub(super) fn protection(
+    snapshot: &Snapshot,
+    args: &RestoreArgs,
+    (target, place): (&Path, &Path),
+    cx: &Context,
+) -> Result<Option<Protection>, CliError> {
+    let made_of = made_of(snapshot);
+    if args.delete_excluded {
+        let place = place.as_os_str().as_bytes().to_vec();
+        let of = |made_of| Protection { made_of: Some(made_of), place, ..Protection::default() };
+        return Ok(made_of.map(of));
+    }
+    let selection = &snapshot.commit.selection;
+    let mut rules = selection.rules.clone();
+    // Without recorded rules the commit was made with none but ignore files.
+    if rules.is_empty() {
+        rules.push(ignore::Options::default());
+    }
+    if let Some(repo) = snapshot.repo() {
+        rules.push(LeaveOut::default().join(&Profile::default(), repo.config(), cx)?);
+    }
+    let in_place = snapshot.repo().filter(|repo| is_in_place(repo, args, (target, place)));
+    Ok(Some(Protection {
+        rules,
+        made_of,
+        unread: selection.unread.clone(),
+        place: place.as_os_str().as_bytes().to_vec(),
+        root: Some(snapshot.commit.tree),
+        above: in_place.and_then(Repo::project).map(Path::to_owned),
+    }))
+}
+
+/// The paths in the snapshot that it was made of, when its root stands for no
+/// folder; `None` when it does. A source has the longest end of its path that
+/// the snapshot has as well.
+fn made_of(snapshot: &Snapshot) -> Option<Vec<Vec<u8>>> {
+    let commit = &snapshot.commit;
+    if commit.root.is_some() {
+        return None;
+    }
+    let (store, tree) = (snapshot.store(), commit.tree);
+    let is_there = |path: &[u8]| resolve_path(store, tree, path).is_ok();
+    let inside = |source: &[u8]| {
+        let names: Vec<&[u8]> = components(source).collect();
+        let ends = (0..names.len()).map(|start| names[start..].join(&b'/'));
+        ends.into_iter().find(|end| is_there(end))
+    };
+    let sources = &commit.selection.sources;
+    if !sources.is_empty() {
+        return Some(sources.iter().filter_map(|source| inside(source)).collect());
+    }
+    let entries = Entries::of(store, tree).map_while(Result::ok);
+    Some(entries.map(|entry| entry.name.as_bytes().to_vec()).collect())
+}
+
+/// Refuses to write a whole snapshot into a folder of the project that it has
+/// itself: a user who names it means that folder of the snapshot.
+pub(super) fn check_target(
+    args: &RestoreArgs,
+    (snapshot, project): (&Snapshot, Option<&Path>),
+    target: &Path,
+) -> Result<(), CliError> {
+    let is_root = snapshot.path.as_deref().is_none_or(|path| components(path).next().is_none());
+    let real = |path: &Path| fs_err::canonicalize(path).ok();
+    let (Some(project), Some(at)) = (project.and_then(real), real(target)) else { return Ok(()) };
+    let Ok(below) = at.strip_prefix(&project) else { return Ok(()) };
+    let below = below.as_os_str().as_bytes();
+    if !is_root || below.is_empty() {
+        return Ok(());
+    }
+    match resolve_path(snapshot.store(), snapshot.commit.tree, below) {
+        Ok(_) => Err(CliError::FolderOfSnapshot {
+            what: text::line(args.what.as_bytes()),
+            path: text::line(below),
+        }),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Returns whether the target is the place in the project that was committed.
+pub(super) fn is_in_place(
+    repo: &Repo,
+    args: &RestoreArgs,
+    (target, place): (&Path, &Path),
+) -> bool {
+    let real = |path: &Path| fs_err::canonicalize(path).ok();
+    let is_there = |project: &Path| {
+        args.target.is_none()
+            || real(&project.join(place)).is_some_and(|at| real(target) == Some(at))
+    };
+    repo.project().is_some_and(is_there)
+}

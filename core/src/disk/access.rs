@@ -1,0 +1,228 @@
+//! Permission bits of the files and folders that a [`Disk`](super::Disk) makes.
+//!
+//! A store holds the content of files that only their owner may read, so a new
+//! store is closed to all other users, whatever the umask is. A file that is
+//! added to a store later gets the bits of the store's `objects/` folder.
+//!
+//! A file is created with the owner's bits alone and opened to others
+//! afterwards: it is never more open than it ends up. A file system without
+//! permission bits (FAT, some network shares) keeps the bits it gives itself.
+
+use std::{
+    fs::{DirBuilder, File, OpenOptions, Permissions},
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use rustix::fs::{Gid, OFlags, Uid};
+
+/// Bits of a mode that say who may read, write and execute.
+const PERMISSIONS: u32 = 0o777;
+
+/// New files in the folder get its group, not that of the process.
+const SET_GROUP: u32 = 0o2000;
+
+/// Bits that the owner of a folder always has.
+const OWNER: u32 = 0o700;
+
+/// Bits that let users outside the group write.
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Bits of a folder that count for a file in it.
+const FILE: u32 = 0o666;
+
+/// Who may use what a [`Disk`](super::Disk) makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// As the umask of the process has it: for files outside a store.
+    #[default]
+    Umask,
+    /// As the folder in which the file or folder is made.
+    Inherit,
+    /// Folders get these bits, files the same without the execute bits.
+    Exactly(u32),
+}
+
+/// The owner of a store that root changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    user: u32,
+    group: u32,
+}
+
+impl Owner {
+    /// The owner of `objects/` in the store in `dir`, when this is root and the
+    /// owner is not. Without that, `sudo snap commit` would lock users out of their
+    /// own store.
+    pub(super) fn of_store(dir: &Path) -> Option<Self> {
+        let is_root = rustix::process::geteuid().is_root();
+        let meta = fs_err::metadata(dir.join("objects")).ok().filter(|_| is_root)?;
+        let owner = Self { user: meta.uid(), group: meta.gid() };
+        (owner.user != 0).then_some(owner)
+    }
+
+    /// Gives the owner an open file or folder that root has made.
+    pub(super) fn give(self, made: BorrowedFd<'_>) -> io::Result<()> {
+        let stat = rustix::fs::fstat(made)?;
+        if stat.st_uid != 0 {
+            return Ok(());
+        }
+        let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
+        match rustix::fs::fchown(made, Some(user), Some(group)).map_err(io::Error::from) {
+            // File systems without owners, and shares that do not let root.
+            Err(error) if keeps_own_bits(&error) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+impl Access {
+    /// The owner alone.
+    pub const PRIVATE: Self = Self::Exactly(OWNER);
+
+    /// The owner and the group of the folder.
+    pub const GROUP: Self = Self::Exactly(SET_GROUP | 0o770);
+
+    /// As the `objects/` folder of the store in `dir`; private where there is
+    /// none yet.
+    pub fn of_store(dir: &Path) -> Self {
+        fs_err::metadata(dir.join("objects"))
+            .map_or(Self::PRIVATE, |meta| Self::Exactly(usable(meta.mode())))
+    }
+
+    /// Bits of a folder made at `path`; `None` when the umask decides.
+    fn folder_bits(self, path: &Path) -> Option<u32> {
+        match self {
+            Self::Umask => None,
+            Self::Exactly(bits) => Some(bits),
+            Self::Inherit => {
+                let parent = super::output::folder_of(path);
+                let above = fs_err::metadata(parent).map_or(OWNER, |meta| meta.mode());
+                // A folder that all users may write to, such as `/tmp`, says nothing about
+                // who may read the files in it.
+                Some(if above & OTHERS_WRITE == 0 { usable(above) } else { OWNER })
+            }
+        }
+    }
+
+    /// Creates a file that must not exist. What failed and where is said by
+    /// the error of the caller.
+    pub(super) fn create_file(self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+        options.create_new(true);
+        let Some(bits) = self.folder_bits(path) else { return options.open(path) };
+        let file = options.mode(OWNER & FILE).open(path)?;
+        set(&file, bits & FILE)?;
+        Ok(file)
+    }
+
+    /// Creates a folder that must not exist, for `owner` if there is one.
+    pub(super) fn create_folder(self, path: &Path, owner: Option<Owner>) -> io::Result<()> {
+        let Some(bits) = self.folder_bits(path) else { return DirBuilder::new().create(path) };
+        DirBuilder::new().mode(OWNER).create(path)?;
+        // The name may have been taken over in a folder that others may write.
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let flags = i32::try_from(flags.bits()).unwrap_or(0);
+        let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        set(&folder, bits)?;
+        // A folder that was moved there meanwhile has something in it, or it does no
+        // harm to give it away.
+        match owner.filter(|_| fs_err::read_dir(path).is_ok_and(|all| all.count() == 0)) {
+            Some(owner) => owner.give(folder.as_fd()),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a folder that exists and belongs to this user the bits of a new
+    /// one. Folders of other users stay as they are.
+    pub(crate) fn apply(self, path: &Path) -> io::Result<()> {
+        let Some(bits) = self.folder_bits(path) else { return Ok(()) };
+        let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or(0);
+        let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let owner = folder.metadata()?.uid();
+        if owner == rustix::process::geteuid().as_raw() { set(&folder, bits) } else { Ok(()) }
+    }
+}
+
+/// Bits of a folder as far as files in a store may have them.
+fn usable(mode: u32) -> u32 {
+    (mode & (PERMISSIONS | SET_GROUP) & !OTHERS_WRITE) | OWNER
+}
+
+/// Sets the bits of an open file or folder that lacks them.
+fn set(file: &File, bits: u32) -> io::Result<()> {
+    let mode = file.metadata()?.mode();
+    let is_set = mode & PERMISSIONS == bits & PERMISSIONS && bits & SET_GROUP & !mode == 0;
+    if is_set {
+        return Ok(());
+    }
+    // A folder keeps the group mark that it has from the folder above.
+    match file.set_permissions(Permissions::from_mode(bits | mode & SET_GROUP)) {
+        Err(error) if keeps_own_bits(&error) => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether the file system has no bits of its own to set.
+fn keeps_own_bits(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+
+    fn mode(path: &Path) -> u32 {
+        fs_err::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn files_in_a_store_get_the_bits_of_its_objects() {
+        let store = tempfile::tempdir().unwrap();
+        let objects = store.path().join("objects");
+        assert_eq!(Access::of_store(store.path()), Access::PRIVATE);
+        fs_err::create_dir(&objects).unwrap();
+        // (bits of objects, of a new folder, of a new file)
+        for (bits, folder, file) in [
+            (0o700, 0o700, 0o600),
+            (0o755, 0o755, 0o644),
+            (0o2770, 0o2770, 0o660),
+            (0o777, 0o775, 0o664),
+            (0o500, 0o700, 0o600),
+        ] {
+            fs_err::set_permissions(&objects, Permissions::from_mode(bits)).unwrap();
+            let disk = Disk::default().with_access(Access::of_store(store.path()));
+            let (made, below) = (store.path().join("a"), store.path().join("a/b"));
+            disk.create_folders(&below).unwrap();
+            assert_eq!((mode(&made), mode(&below)), (folder, folder), "{bits:o}");
+            disk.create(&below.join("new")).unwrap().keep();
+            drop(disk.append(&below.join("log")).unwrap());
+            let modes = (mode(&below.join("new")), mode(&below.join("log")));
+            assert_eq!(modes, (file, file), "{bits:o}");
+            fs_err::remove_dir_all(&made).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_appended_to_keeps_its_bits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs_err::write(&path, "").unwrap();
+        fs_err::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        drop(Disk::default().with_access(Access::PRIVATE).append(&path).unwrap());
+        assert_eq!(mode(&path), 0o640);
+    }
+
+    #[test]
+    fn a_scratch_file_is_as_open_as_its_folder_and_private_in_one_for_everybody() {
+        let folder = tempfile::tempdir().unwrap();
+        for (bits, expected) in [(0o750, 0o640), (0o700, 0o600), (0o1777, 0o600)] {
+            fs_err::set_permissions(folder.path(), Permissions::from_mode(bits)).unwrap();
+            let path = folder.path().join(format!("{bits:o}"));
+            Disk::scratch().create(&path).unwrap().keep();
+            assert_eq!(mode(&path), expected, "{bits:o}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The selection of a commit: which files it could have contained.
+//!
+//! A restore needs it to tell a file that did not exist at the time of the
+//! commit from a file that the commit left out, and the next commit needs it
+//! to notice that its sources are others. It is part of a version 2 commit.
+//!
+//! | field       | form                  | meaning                                   |
+//! |-------------|-----------------------|-------------------------------------------|
+//! | rule sets   | varint count, each    | in the order given, none twice            |
+//! | sources     | varint count, bytes each | strictly increasing, none empty        |
+//! | unread      | varint count, bytes each | strictly increasing, none empty        |
+//! | more unread | u8                    | 1 if further paths were unread, else 0    |
+//!
+//! A rule set is
+//!
+//! | field       | form                  | meaning                                   |
+//! |-------------|-----------------------|-------------------------------------------|
+//! | flags       | u8                    | 1 `.gitignore` files count, 2 contents of cache folders are left out, 4 one file system, 8 a size limit follows |
+//! | size limit  | varint                | with flag 8: larger files are left out    |
+//! | patterns    | varint count, text each | in gitignore syntax, in order           |
+//!
+//! A rule set that leaves nothing out is not stored. A commit that updated some
+//! paths of its parent keeps the parent's rule sets beside its own: a path is
+//! left out of the commit if any of them excludes it. Ignore files in the
+//! folders are not repeated here; they are part of the tree.
+//!
+//! Sources are absolute paths, or names of streams, which do not start with
+//! `/`. Unread paths are relative to the root of the snapshot; each stands for
+//! all that is below it. With *more unread* every path that sorts after the last
+//! recorded one may have been unread, too, and none before it.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    base::limits,
+    format::wire::{FormatError, Reader, Writer},
+};
+
+const GITIGNORE: u8 = 1;
+const CACHE_FOLDERS: u8 = 2;
+const ONE_FILE_SYSTEM: u8 = 4;
+const SIZE_LIMIT: u8 = 8;
+
+/// What the caller wants left out of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IgnoreOptions {
+    /// Patterns in gitignore syntax, relative to the root.
+    pub patterns: Vec<String>,
+    /// Honour `.gitignore` files, too.
+    pub gitignore: bool,
+    /// Leave out what is in folders with a `CACHEDIR.TAG`, but for the tag.
+    pub cache_folders: bool,
+    /// Leave out larger files.
+    pub larger_than_bytes: Option<u64>,
+    /// Do not look into folders on other file systems.
+    pub one_file_system: bool,
+}
+
+/// Which files a commit could have contained.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Each excludes paths; none is the default, none is there twice.
+    pub rules: Vec<IgnoreOptions>,
+    /// Absolute paths that were committed, and names of streams, sorted; empty
+    /// when the project's own folder was.
+    pub sources: Vec<Box<[u8]>>,
+    /// Paths below the root that could not be read.
+    pub unread: UnreadPaths,
+}
+
+/// Paths below the root of a snapshot that could not be read, as many as a
+/// commit records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnreadPaths {
+    /// At most [`limits::UNREAD_PATHS`], of [`limits::UNREAD_BYTES`] together.
+    paths: BTreeSet<Box<[u8]>>,
+    bytes: usize,
+    has_more: bool,
+}
+
+impl UnreadPaths {
+    /// Adds a path. When there are too many, the last ones by name go, and
+    /// [`Self::has_more`] says so. Every path that is left out sorts after the
+    /// last one that is recorded.
+    pub fn insert(&mut self, path: &[u8]) {
+        if self.is_past_the_end(path) || !self.paths.insert(path.into()) {
+            return;
+        }
+        self.bytes += path.len();
+        while self.paths.len() > limits::UNREAD_PATHS || self.bytes > limits::UNREAD_BYTES {
+            self.bytes -= self.paths.pop_last().map_or(0, |path| path.len());
+            self.has_more = true;
+        }
+    }
+
+    /// Adds the paths of another list.
+    pub fn extend(&mut self, other: &Self) {
+        if other.has_more {
+            self.paths.retain(|path| !other.is_past_the_end(path));
+            self.bytes = self.paths.iter().map(|path| path.len()).sum();
+            self.has_more = true;
+        }
+        other.iter().for_each(|path| self.insert(path));
+    }
+
+    /// Returns whether a path may be one of those that are left out.
+    fn is_past_the_end(&self, path: &[u8]) -> bool {
+        self.has_more && self.paths.last().is_none_or(|last| path > &**last)
+    }
+
+    /// Returns whether the entry at `path`, or one above it, could not be read, or may
+    /// be one of those that are left out.
+    pub fn covers(&self, path: &[u8]) -> bool {
+        let mut above = (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at]);
+        self.paths.contains(path)
+            || above.any(|above| self.paths.contains(above))
+            || self.is_past_the_end(path)
+    }
+
+    /// The recorded paths, sorted.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.paths.iter().map(|path| &**path)
+    }
+
+    /// Whether further paths could not be read, which are not recorded.
+    pub fn has_more(&self) -> bool {
+        self.has_more
+    }
+}
+
+impl Selection {
+    /// Whether everything below one project folder was selected and read.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds a rule set, unless it leaves nothing out or is already there.
+    pub fn add_rules(&mut self, rules: &IgnoreOptions) {
+        if *rules != IgnoreOptions::default() && !self.rules.contains(rules) {
+            self.rules.push(rules.clone());
+        }
+    }
+
+    pub(super) fn encode(&self, w: &mut Writer) {
+        w.varint(self.rules.len() as u64);
+        for rules in &self.rules {
+            rules.encode(w);
+        }
+        encode_paths(w, self.sources.iter().map(|path| &**path));
+        encode_paths(w, self.unread.iter());
+        w.u8(u8::from(self.unread.has_more));
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let start = r.at();
+        let count = r.count("rule sets", limits::RULE_SETS)?;
+        let mut rules = Vec::new();
+        for _ in 0..count {
+            let at = r.at();
+            let set = IgnoreOptions::decode(r)?;
+            if set == IgnoreOptions::default() || rules.contains(&set) {
+                return Err(FormatError::Invalid { what: "rule set (empty or twice)", at });
+            }
+            rules.push(set);
+        }
+        let sources = decode_paths(r, "sources", (limits::SOURCES, limits::COMMIT_BYTES))?;
+        let unread = (limits::UNREAD_PATHS, limits::UNREAD_BYTES);
+        let paths = decode_paths(r, "unread paths", unread)?;
+        let bytes = paths.iter().map(|path| path.len()).sum();
+        let at = r.at();
+        let has_more = match r.u8("more unread")? {
+            0 => false,
+            1 => true,
+            _ => return Err(FormatError::Invalid { what: "more unread", at }),
+        };
+        let unread = UnreadPaths { paths: paths.into_iter().collect(), bytes, has_more };
+        let selection = Self { rules, sources, unread };
+        match selection.is_empty() {
+            true => Err(FormatError::Invalid { what: "selection (empty)", at: start }),
+            false => Ok(selection),
+        }
+    }
+}
+
+impl IgnoreOptions {
+    fn encode(&self, w: &mut Writer) {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        w.u8(flag(self.gitignore, GITIGNORE)
+            | flag(self.cache_folders, CACHE_FOLDERS)
+            | flag(self.one_file_system, ONE_FILE_SYSTEM)
+            | flag(self.larger_than_bytes.is_some(), SIZE_LIMIT));
+        if let Some(limit) = self.larger_than_bytes {
+            w.varint(limit);
+        }
+        w.varint(self.patterns.len() as u64);
+        for pattern in &self.patterns {
+            w.bytes(pattern.as_bytes());
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let at = r.at();
+        let flags = r.u8("rule set flags")?;
+        if flags & !(GITIGNORE | CACHE_FOLDERS | ONE_FILE_SYSTEM | SIZE_LIMIT) != 0 {
+            return Err(FormatError::Invalid { what: "rule set flags", at });
+        }
+        let larger_than_bytes = match flags & SIZE_LIMIT {
+            0 => None,
+            _ => Some(r.varint("size limit")?),
+        };
+        let count = r.count("patterns", limits::PATTERNS)?;
+        let mut patterns = Vec::new();
+        for _ in 0..count {
+            patterns.push(r.text("pattern", limits::COMMIT_BYTES)?.to_owned());
+        }
+        Ok(Self {
+            patterns,
+            gitignore: flags & GITIGNORE != 0,
+            cache_folders: flags & CACHE_FOLDERS != 0,
+            larger_than_bytes,
+            one_file_system: flags & ONE_FILE_SYSTEM != 0,
+        })
+    }
+}
+
+fn encode_paths<'p>(w: &mut Writer, paths: impl ExactSizeIterator<Item = &'p [u8]>) {
+    w.varint(paths.len() as u64);
+    for path in paths {
+        w.bytes(path);
+    }
+}
+
+/// Reads sorted paths: at most so many, with at most so many bytes together.
+fn decode_paths(
+    r: &mut Reader<'_>,
+    what: &'static str,
+    (most, most_bytes): (usize, usize),
+) -> Result<Vec<Box<[u8]>>, FormatError> {
+    let count = r.count(what, most)?;
+    let mut paths: Vec<Box<[u8]>> = Vec::new();
+    let mut left = most_bytes;
+    for _ in 0..count {
+        let at = r.at();
+        let path = r.bytes(what, left)?;
+        left -= path.len();
+        if path.is_empty() {
+            return Err(FormatError::Invalid { what, at });
+        }
+        if paths.last().is_some_and(|last| **last >= *path) {
+            return Err(FormatError::Order { what, at });
+        }
+        paths.push(path.into());
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unread_paths_are_kept_up_to_their_limits_and_the_rest_is_flagged() {
+        let name = |at: usize| format!("{at:06}").into_bytes();
+        let mut unread = UnreadPaths::default();
+        (0..limits::UNREAD_PATHS).for_each(|at| unread.insert(&name(at)));
+        unread.insert(&name(0));
+        assert_eq!((unread.iter().len(), unread.has_more()), (limits::UNREAD_PATHS, false));
+        unread.insert(&name(limits::UNREAD_PATHS));
+        assert_eq!((unread.iter().len(), unread.has_more()), (limits::UNREAD_PATHS, true));
+        assert_eq!(unread.iter().next(), Some(&name(0)[..]));
+
+        let mut unread = UnreadPaths::default();
+        unread.insert(&vec![b'b'; limits::UNREAD_BYTES / 2 + 1]);
+        unread.insert(&vec![b'a'; limits::UNREAD_BYTES / 2]);
+        assert_eq!((unread.iter().len(), unread.has_more()), (1, true));
+        let mut w = Writer::new();
+        let selection = Selection { unread, ..Selection::default() };
+        selection.encode(&mut w);
+        assert_eq!(Selection::decode(&mut Reader::new(&w.finish())), Ok(selection));
+    }
+
+    /// In whatever order paths come, and however lists are put together, every
+    /// path that was inserted is covered.
+    #[test]
+    fn unread_paths_that_are_left_out_are_covered() {
+        let paths: Vec<Vec<u8>> = (0..400_usize)
+            .map(|at| {
+                let mixed = at.wrapping_mul(0x9E37_79B9) % 997;
+                format!("{mixed:03}{}", "x".repeat(mixed * 7 % 4_000)).into_bytes()
+            })
+            .collect();
+        let total: usize = paths.iter().map(Vec::len).sum();
+        assert!(total > 3 * limits::UNREAD_BYTES);
+        for parts in [1, 2, 3, 7, 400] {
+            let mut all = UnreadPaths::default();
+            for part in paths.chunks(paths.len().div_ceil(parts)) {
+                let mut own = UnreadPaths::default();
+                part.iter().for_each(|path| own.insert(path));
+                assert!(part.iter().all(|path| own.covers(path)));
+                all.extend(&own);
+            }
+            assert!(all.has_more() && all.bytes <= limits::UNREAD_BYTES);
+            assert!(paths.iter().all(|path| all.covers(path)), "{parts} parts");
+            assert!(paths.iter().all(|path| all.covers(&[path, &b"/below"[..]].concat())));
+        }
+        let mut few = UnreadPaths::default();
+        few.insert(b"b/c");
+        assert!(few.covers(b"b/c") && few.covers(b"b/c/d/e"));
+        assert!(!few.covers(b"b") && !few.covers(b"b/cd") && !few.covers(b"c"));
+    }
+
+    #[test]
+    fn what_two_writers_could_encode_differently_is_refused() {
+        let rules = |pattern: &str| IgnoreOptions {
+            patterns: vec![pattern.to_owned()],
+            ..IgnoreOptions::default()
+        };
+        let sources = |paths: &[&[u8]]| Selection {
+            sources: paths.iter().map(|path| Box::from(*path)).collect(),
+            ..Selection::default()
+        };
+        let of_rules = |rules| Selection { rules, ..Selection::default() };
+        let bad = [
+            Selection::default(),
+            of_rules(vec![rules("a"), rules("a")]),
+            of_rules(vec![IgnoreOptions::default()]),
+            sources(&[b"/b", b"/a"]),
+            sources(&[b"/a", b"/a"]),
+            sources(&[b""]),
+        ];
+        for bad in bad {
+            let mut w = Writer::new();
+            bad.encode(&mut w);
+            assert!(Selection::decode(&mut Reader::new(&w.finish())).is_err(), "{bad:?}");
+        }
+    }
+}

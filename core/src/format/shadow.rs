@@ -1,0 +1,320 @@
+//! The shadow table: objects that are in packs but must not be relied on.
+//!
+//! | part    | offset   | bytes | field                                            |
+//! |---------|----------|-------|--------------------------------------------------|
+//! | header  | 0        | 8     | magic, `SNAPSHAD`                                |
+//! |         | 8        | 2     | format version, u16                              |
+//! |         | 10       | 4     | number of entries e, u32                         |
+//! | entries | 14       | …     | e entries, sorted by pack, then by reason        |
+//! | sum     | end − 8  | 8     | XXH3-64 of all bytes before                      |
+//!
+//! | entry offset | bytes  | field                                              |
+//! |--------------|--------|----------------------------------------------------|
+//! | 0            | 32     | pack id                                            |
+//! | 32           | 1      | reason: 1 dead, 2 damaged                          |
+//! | 33           | 4      | number of objects n, u32; 0 stands for the whole pack |
+//! | 37           | 32 × n | ids of the objects, strictly increasing            |
+//!
+//! Integers are little-endian. A pack has at most one entry for each reason.
+//! The magic, the version and the checksum are in these places in every version,
+//! so that a damaged table is not taken for a newer one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        limits,
+    },
+    format::{
+        pack::checksum,
+        wire::{FormatError, Reader, Writer},
+    },
+};
+
+/// First bytes of a shadow table.
+pub const MAGIC: &[u8; 8] = b"SNAPSHAD";
+
+/// Newest version known.
+pub const VERSION: u16 = 1;
+
+/// Why an object must not be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// No commit that is kept refers to it. It may be deleted.
+    Dead,
+    /// Its bytes are wrong or cannot be read.
+    Damaged,
+}
+
+impl Reason {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Dead => 1,
+            Self::Damaged => 2,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Dead),
+            2 => Some(Self::Damaged),
+            _ => None,
+        }
+    }
+}
+
+/// Which objects of a pack are shadowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of them.
+    Whole,
+    /// Those with these ids; never empty.
+    Objects(BTreeSet<ObjectId>),
+}
+
+impl Extent {
+    fn covers(&self, id: &ObjectId) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Objects(ids) => ids.contains(id),
+        }
+    }
+}
+
+/// The packs and objects that must not be relied on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShadowTable {
+    entries: BTreeMap<(PackId, Reason), Extent>,
+}
+
+impl ShadowTable {
+    /// Whether nothing is shadowed.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entries, in the order of the table.
+    pub fn entries(&self) -> impl Iterator<Item = (&PackId, Reason, &Extent)> {
+        self.entries.iter().map(|((pack, reason), extent)| (pack, *reason, extent))
+    }
+
+    /// Whether an object of a pack is shadowed, for any reason.
+    pub fn covers(&self, pack: &PackId, id: &ObjectId) -> bool {
+        self.of(pack).any(|(_, extent)| extent.covers(id))
+    }
+
+    /// Whether any object of a pack is shadowed.
+    pub fn touches(&self, pack: &PackId) -> bool {
+        self.of(pack).next().is_some()
+    }
+
+    /// Whether any object of a pack is shadowed for this reason.
+    pub fn has(&self, pack: &PackId, reason: Reason) -> bool {
+        self.entries.contains_key(&(*pack, reason))
+    }
+
+    fn of(&self, pack: &PackId) -> impl Iterator<Item = (Reason, &Extent)> {
+        let range = (*pack, Reason::Dead)..=(*pack, Reason::Damaged);
+        self.entries.range(range).map(|((_, reason), extent)| (*reason, extent))
+    }
+
+    /// Shadows objects of a pack besides those that already are. Many damaged
+    /// objects stand for the whole pack. Dead ones never do, because a pack
+    /// that is dead as a whole may be deleted.
+    pub fn add(&mut self, pack: PackId, reason: Reason, extent: Extent) {
+        let added = match (self.entries.remove(&(pack, reason)), extent) {
+            (Some(Extent::Whole), _) | (_, Extent::Whole) => Extent::Whole,
+            (None, Extent::Objects(ids)) => Extent::Objects(ids),
+            (Some(Extent::Objects(mut known)), Extent::Objects(ids)) => {
+                known.extend(ids);
+                Extent::Objects(known)
+            }
+        };
+        let added = match added {
+            Extent::Objects(ids) if ids.is_empty() => return,
+            Extent::Objects(ids)
+                if reason == Reason::Damaged && ids.len() > limits::SHADOW_OBJECTS =>
+            {
+                Extent::Whole
+            }
+            extent => extent,
+        };
+        self.entries.insert((pack, reason), added);
+    }
+
+    /// Relies on a pack again, as far as this was the reason not to. Returns
+    /// whether it was.
+    pub fn withdraw(&mut self, pack: &PackId, reason: Reason) -> bool {
+        self.entries.remove(&(*pack, reason)).is_some()
+    }
+
+    /// Encodes the table.
+    ///
+    /// # Errors
+    /// [`FormatError::Limit`] when it would be too long to be read again.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        let mut w = Writer::new();
+        w.raw(MAGIC);
+        w.u16(VERSION);
+        w.u32(self.entries.len() as u32);
+        for ((pack, reason), extent) in &self.entries {
+            w.raw(pack.as_bytes());
+            w.u8(reason.code());
+            match extent {
+                Extent::Whole => w.u32(0),
+                Extent::Objects(ids) => {
+                    check_limit("objects of a shadow", ids.len() as u64, limits::PACK_OBJECTS)?;
+                    w.u32(ids.len() as u32);
+                    ids.iter().for_each(|id| w.raw(id.as_bytes()));
+                }
+            }
+        }
+        let mut bytes = w.finish();
+        let sum = checksum(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        check_limit("shadow table", bytes.len() as u64, limits::SHADOW_BYTES as usize)?;
+        Ok(bytes)
+    }
+
+    /// Decodes a table.
+    ///
+    /// # Errors
+    /// [`FormatError`] when it breaks a rule.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let what = "shadow table";
+        let mut head = Reader::new(bytes);
+        if head.raw(what, MAGIC.len())? != MAGIC {
+            return Err(FormatError::Magic { what });
+        }
+        let found = head.u16(what)?;
+        let truncated = FormatError::Truncated { what, at: bytes.len() };
+        let (body, sum) = bytes.split_last_chunk::<8>().ok_or(truncated)?;
+        if checksum(body) != u64::from_le_bytes(*sum) {
+            return Err(FormatError::Checksum { what });
+        }
+        if found != VERSION {
+            let (found, known) = (u32::from(found), u32::from(VERSION));
+            return Err(FormatError::Newer { what, found, known });
+        }
+        let mut r = Reader::new(body);
+        r.raw(what, head.at())?;
+        let count = r.u32(what)?;
+        let mut entries = BTreeMap::new();
+        for _ in 0..count {
+            let at = r.at();
+            let pack = PackId::from_bytes(r.digest(what)?);
+            let reason = Reason::from_code(r.u8(what)?);
+            let reason = reason.ok_or(FormatError::Invalid { what: "reason of a shadow", at })?;
+            if entries.last_key_value().is_some_and(|(last, _)| *last >= (pack, reason)) {
+                return Err(FormatError::Order { what: "shadows", at });
+            }
+            let extent = decode_extent(&mut r)?;
+            entries.insert((pack, reason), extent);
+        }
+        r.finish()?;
+        Ok(Self { entries })
+    }
+}
+
+fn decode_extent(r: &mut Reader<'_>) -> Result<Extent, FormatError> {
+    let what = "objects of a shadow";
+    let count = r.u32(what)?;
+    check_limit(what, u64::from(count), limits::PACK_OBJECTS)?;
+    let mut ids = BTreeSet::new();
+    for _ in 0..count {
+        let at = r.at();
+        let id = ObjectId::from_bytes(r.digest(what)?);
+        if ids.last().is_some_and(|last| *last >= id) {
+            return Err(FormatError::Order { what, at });
+        }
+        ids.insert(id);
+    }
+    Ok(if ids.is_empty() { Extent::Whole } else { Extent::Objects(ids) })
+}
+
+fn check_limit(what: &'static str, claimed: u64, limit: usize) -> Result<(), FormatError> {
+    let limit = limit as u64;
+    if claimed > limit { Err(FormatError::Limit { what, claimed, limit }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::BlobId;
+
+    fn object(n: usize) -> ObjectId {
+        BlobId::of(&(n as u64).to_le_bytes()).object()
+    }
+
+    fn pack(n: u8) -> PackId {
+        PackId::from_bytes([n; 32])
+    }
+
+    fn objects(range: std::ops::Range<usize>) -> Extent {
+        Extent::Objects(range.map(object).collect())
+    }
+
+    fn table() -> ShadowTable {
+        let mut table = ShadowTable::default();
+        table.add(pack(2), Reason::Damaged, Extent::Whole);
+        table.add(pack(1), Reason::Damaged, objects(0..3));
+        table.add(pack(1), Reason::Dead, objects(2..5));
+        table
+    }
+
+    #[test]
+    fn a_table_comes_back_and_says_what_it_covers() {
+        let table = table();
+        let bytes = table.encode().unwrap();
+        assert_eq!(bytes.len(), 14 + 3 * 37 + 6 * 32 + 8);
+        assert_eq!(ShadowTable::decode(&bytes).unwrap(), table);
+        for (n, covered) in [(0, true), (4, true), (5, false)] {
+            assert_eq!(table.covers(&pack(1), &object(n)), covered, "object {n}");
+        }
+        assert!(table.covers(&pack(2), &object(9)));
+        assert!(table.touches(&pack(1)) && !table.touches(&pack(3)));
+    }
+
+    #[test]
+    fn any_flipped_bit_or_cut_is_noticed() {
+        let bytes = table().encode().unwrap();
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            assert!(ShadowTable::decode(&flipped).is_err(), "byte {at}");
+            assert!(ShadowTable::decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_newer_table_is_refused_as_newer() {
+        let mut bytes = table().encode().unwrap();
+        bytes[8] = 2;
+        bytes.truncate(bytes.len() - 8);
+        bytes.extend(checksum(&bytes).to_le_bytes());
+        let error = ShadowTable::decode(&bytes).unwrap_err();
+        assert!(matches!(error, FormatError::Newer { found: 2, known: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn withdrawing_one_reason_leaves_the_other() {
+        let mut table = table();
+        assert!(table.withdraw(&pack(1), Reason::Damaged));
+        assert!(!table.withdraw(&pack(1), Reason::Damaged));
+        assert!(table.covers(&pack(1), &object(2)) && !table.covers(&pack(1), &object(0)));
+    }
+
+    #[test]
+    fn many_damaged_objects_stand_for_the_pack_and_dead_ones_never() {
+        let most = limits::SHADOW_OBJECTS;
+        for (reason, whole) in [(Reason::Damaged, true), (Reason::Dead, false)] {
+            let mut table = ShadowTable::default();
+            table.add(pack(1), reason, objects(0..most));
+            assert!(!table.covers(&pack(1), &object(most + 1)));
+            table.add(pack(1), reason, objects(most..most + 1));
+            assert_eq!(table.covers(&pack(1), &object(most + 1)), whole, "{reason:?}");
+            assert_eq!(ShadowTable::decode(&table.encode().unwrap()).unwrap(), table);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What a reader accepts of an entry, checked before the entry is encoded.
+//!
+//! Each rule here is one that [`Node::decode`](super::Node::decode) enforces. An
+//! entry that breaks one would make its whole folder unreadable, and with it
+//! each commit above.
+
+use crate::{
+    base::limits,
+    format::{
+        tree::{Entry, Kind, Metadata, Owner, Xattr},
+        wire::{FormatError, Writer},
+    },
+};
+
+/// What the number of attributes adds to their encoded bytes.
+pub(super) const XATTR_COUNT_BYTES: usize = 8;
+
+impl Entry {
+    /// Checks what [`FolderEncoder::push`](super::split::FolderEncoder::push)
+    /// does: whether a reader accepts the entry.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule.
+    pub fn check(&self) -> Result<(), FormatError> {
+        if let Kind::Symlink { target } = &self.kind {
+            check_target(target)?;
+        }
+        self.metadata.check()
+    }
+}
+
+impl Metadata {
+    /// Checks whether a reader accepts it.
+    ///
+    /// # Errors
+    /// [`FormatError`] names the rule.
+    pub fn check(&self) -> Result<(), FormatError> {
+        if self.mode > 0o7777 {
+            return Err(FormatError::Invalid { what: "mode", at: 0 });
+        }
+        if self.mtime.is_some_and(|mtime| mtime.nanos > 999_999_999) {
+            return Err(FormatError::Invalid { what: "nanoseconds", at: 0 });
+        }
+        if let Some(Owner { user, group, .. }) = self.owner.as_deref() {
+            limited("user name", user.len(), limits::NAME_BYTES)?;
+            limited("group name", group.len(), limits::NAME_BYTES)?;
+        }
+        check_xattrs(&self.xattrs)
+    }
+}
+
+/// Checks the target of a symlink.
+///
+/// # Errors
+/// [`FormatError`] names the rule.
+pub fn check_target(target: &[u8]) -> Result<(), FormatError> {
+    if target.is_empty() || target.contains(&0) {
+        return Err(FormatError::Invalid { what: "symlink target", at: 0 });
+    }
+    limited("symlink target", target.len(), limits::SYMLINK_BYTES)
+}
+
+/// Checks extended attributes that are sorted by name.
+///
+/// # Errors
+/// [`FormatError`] names the rule.
+pub fn check_xattrs(xattrs: &[Xattr]) -> Result<(), FormatError> {
+    limited("number of extended attributes", xattrs.len(), limits::XATTRS)?;
+    let mut bytes = varint_bytes(xattrs.len());
+    let mut last: Option<&Xattr> = None;
+    for xattr in xattrs {
+        if xattr.name.is_empty() || xattr.name.contains(&0) {
+            return Err(FormatError::Invalid { what: "xattr name", at: 0 });
+        }
+        if last.is_some_and(|last| last.name >= xattr.name) {
+            return Err(FormatError::Order { what: "xattrs", at: 0 });
+        }
+        limited("xattr name", xattr.name.len(), limits::NAME_BYTES)?;
+        limited("xattr value", xattr.value.len(), limits::XATTR_TOTAL_BYTES)?;
+        bytes += xattr_bytes(xattr);
+        last = Some(xattr);
+    }
+    limited("size of extended attributes", bytes, limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES)
+}
+
+/// What an attribute takes when it is encoded.
+pub fn xattr_bytes(Xattr { name, value }: &Xattr) -> usize {
+    varint_bytes(name.len()) + name.len() + varint_bytes(value.len()) + value.len()
+}
+
+fn varint_bytes(number: usize) -> usize {
+    let mut w = Writer::new();
+    w.varint(number as u64);
+    w.len()
+}
+
+fn limited(what: &'static str, found: usize, limit: usize) -> Result<(), FormatError> {
+    if found > limit {
+        let (claimed, limit) = (found as u64, limit as u64);
+        return Err(FormatError::Limit { what, claimed, limit });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        base::{id::BlobId, name::EntryName, time::Time},
+        format::tree::{Node, Totals, split::FolderEncoder},
+    };
+
+    fn entry(kind: Kind, metadata: Metadata) -> Entry {
+        Entry { name: EntryName::new(b"entry").unwrap(), kind, metadata }
+    }
+
+    fn file(metadata: Metadata) -> Entry {
+        entry(Kind::File { size: 1, id: BlobId::of(b"x") }, metadata)
+    }
+
+    fn symlink(bytes: usize) -> Entry {
+        let target = vec![b't'; bytes].into();
+        entry(Kind::Symlink { target }, Metadata::default())
+    }
+
+    fn xattrs(count: usize, name_bytes: usize, value_bytes: usize) -> Entry {
+        let name = |number| format!("user.{number:0width$}", width = name_bytes - 5);
+        let value = vec![b'v'; value_bytes];
+        let all = (0..count)
+            .map(|number| Xattr { name: name(number).into_bytes().into(), value: (*value).into() });
+        file(Metadata { xattrs: all.collect(), ..Metadata::default() })
+    }
+
+    fn owned(user: usize, group: usize) -> Entry {
+        let name = |bytes| vec![b'n'; bytes].into();
+        let owner = Owner { uid: 1, gid: 2, user: name(user), group: name(group) };
+        file(Metadata { owner: Some(Arc::new(owner)), ..Metadata::default() })
+    }
+
+    /// Whether the encoder takes the entry, and whether the decoder takes the
+    /// same entry when nothing is checked before it is encoded.
+    fn taken(entry: &Entry) -> (bool, bool) {
+        let mut put = |_, _| Ok::<_, FormatError>(());
+        let pushed = FolderEncoder::new().push(entry.clone(), &Totals::default(), &mut put);
+        let mut totals = Totals::default();
+        totals.count(&entry.kind);
+        let leaf = Node::Leaf { totals, entries: vec![entry.clone()] };
+        let back = Node::decode(&leaf.encode());
+        if let Ok(node) = &back {
+            assert_eq!(*node, leaf);
+        }
+        (pushed.is_ok(), back.is_ok())
+    }
+
+    #[test]
+    fn the_encoder_takes_what_is_at_a_limit_and_refuses_what_is_past_it() {
+        // One attribute with a name of ten bytes; the lengths take 1 and 3.
+        let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES - 1 - (1 + 10) - 3;
+        let at: [(Entry, Entry); 7] = [
+            (symlink(limits::SYMLINK_BYTES), symlink(limits::SYMLINK_BYTES + 1)),
+            (symlink(1), symlink(0)),
+            (xattrs(limits::XATTRS, 10, 1), xattrs(limits::XATTRS + 1, 10, 1)),
+            (xattrs(1, limits::NAME_BYTES, 1), xattrs(1, limits::NAME_BYTES + 1, 1)),
+            (xattrs(1, 10, most), xattrs(1, 10, most + 1)),
+            (owned(limits::NAME_BYTES, 0), owned(limits::NAME_BYTES + 1, 0)),
+            (owned(0, limits::NAME_BYTES), owned(0, limits::NAME_BYTES + 1)),
+        ];
+        for (number, (within, past)) in at.iter().enumerate() {
+            assert_eq!(taken(within), (true, true), "limit {number}");
+            assert_eq!(taken(past), (false, false), "past limit {number}");
+        }
+        let time =
+            |nanos| file(Metadata { mtime: Some(Time { secs: 0, nanos }), ..Metadata::default() });
+        assert_eq!(taken(&time(999_999_999)), (true, true));
+        assert_eq!(taken(&time(1_000_000_000)), (false, false));
+        let mode = |mode| file(Metadata { mode, ..Metadata::default() });
+        assert_eq!(taken(&mode(0o7777)), (true, true));
+        assert_eq!(taken(&mode(0o10_000)), (false, false));
+    }
+
+    fn near(limit: usize) -> impl Strategy<Value = usize> {
+        prop_oneof![Just(1), limit - 2..limit + 3]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn encoder_and_decoder_agree_about_each_entry(
+            target in near(limits::SYMLINK_BYTES),
+            names in (near(limits::NAME_BYTES), near(limits::NAME_BYTES)),
+            count in near(limits::XATTRS),
+            value in prop_oneof![0..4_usize, 250..262_usize],
+            total in near(limits::XATTR_TOTAL_BYTES - 16),
+        ) {
+            let entries = [
+                symlink(target),
+                owned(names.0, names.1),
+                xattrs(count, 10, value),
+                xattrs(1, 10, total),
+                xattrs(1, names.0.max(6), 1),
+            ];
+            for entry in entries {
+                let (encoder, decoder) = taken(&entry);
+                prop_assert_eq!(encoder, decoder);
+            }
+        }
+    }
+}

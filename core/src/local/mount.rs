@@ -1,0 +1,85 @@
+//! Mount points: is a file system mounted between a folder and its entries?
+//!
+//! A bind mount of the same file system has the device of its surroundings, so
+//! devices alone do not show it; the kernel's mount id does (`STATX_MNT_ID`,
+//! since Linux 5.8). Where the kernel has none, the device decides.
+
+use std::{ffi::OsStr, io, os::fd::AsFd};
+
+use rustix::fs::{AtFlags, FileType, StatxFlags, makedev, statx};
+
+/// The mount that an entry lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Only of folders: overlay file systems give files other devices.
+    device: Option<u64>,
+    id: Option<u64>,
+}
+
+impl Mount {
+    /// The mount that an open folder lies on.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of_folder(folder: impl AsFd) -> io::Result<Self> {
+        Self::read(folder, "".as_ref(), AtFlags::EMPTY_PATH)
+    }
+
+    /// The mount that an entry of an open folder lies on: its own, when
+    /// something is mounted there. Nothing is mounted by asking.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of_entry(folder: impl AsFd, name: &OsStr) -> io::Result<Self> {
+        Self::read(folder, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+    }
+
+    fn read(folder: impl AsFd, name: &OsStr, flags: AtFlags) -> io::Result<Self> {
+        let raw = statx(folder, name, flags, StatxFlags::TYPE | StatxFlags::MNT_ID)?;
+        let is_folder = FileType::from_raw_mode(raw.stx_mode.into()) == FileType::Directory;
+        let has_id = StatxFlags::from_bits_retain(raw.stx_mask).contains(StatxFlags::MNT_ID);
+        Ok(Self {
+            device: is_folder.then(|| makedev(raw.stx_dev_major, raw.stx_dev_minor)),
+            id: has_id.then_some(raw.stx_mnt_id),
+        })
+    }
+
+    /// Returns whether an entry on `below` in a folder on `self` is a mount point, or
+    /// the top of another file system such as a Btrfs subvolume.
+    pub fn is_left_by(&self, below: &Mount) -> bool {
+        let differ = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| a != b);
+        differ(self.device, below.device) || differ(self.id, below.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_and_files_of_one_file_system_leave_no_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        fs_err::create_dir(dir.path().join("sub")).unwrap();
+        fs_err::write(dir.path().join("file"), "").unwrap();
+        let folder = fs_err::File::open(dir.path()).unwrap();
+        let mount = Mount::of_folder(folder.file()).unwrap();
+        for name in ["sub", "file"] {
+            let entry = Mount::of_entry(folder.file(), name.as_ref()).unwrap();
+            assert!(!mount.is_left_by(&entry), "{mount:?} {entry:?}");
+        }
+        let root = fs_err::File::open("/").unwrap();
+        let mount = Mount::of_folder(root.file()).unwrap();
+        let proc = Mount::of_entry(root.file(), "proc".as_ref()).unwrap();
+        assert!(mount.is_left_by(&proc), "{mount:?} {proc:?}");
+    }
+
+    #[test]
+    fn a_mount_id_decides_where_the_device_is_the_same() {
+        let on = |device, id| Mount { device: Some(device), id };
+        assert!(on(1, Some(1)).is_left_by(&on(1, Some(2))), "a bind mount");
+        assert!(!on(1, Some(1)).is_left_by(&on(1, Some(1))));
+        assert!(on(1, None).is_left_by(&on(2, None)), "an old kernel");
+        let file = Mount { device: None, id: Some(1) };
+        assert!(!on(1, Some(1)).is_left_by(&file), "files of an overlay have another device");
+    }
+}

@@ -1,0 +1,103 @@
+//! Recoverability: which removed or replaced files can be restored again.
+//!
+//! A path is recoverable when a commit holds its content: in one of the given
+//! histories, with all its objects in the store. Folders, pipes, sockets,
+//! devices and empty files hold nothing that could be lost. Names, times and
+//! attributes do not count. Only what goes is read, and a file that the stat
+//! cache knows is not.
+
+use std::io;
+
+use rayon::prelude::*;
+use rustix::fs::FileType;
+
+use crate::{
+    base::{id::BlobId, io::PathError, name::EntryName, observe::Phase},
+    local::contain::Cursor,
+    ops::{
+        held::{self, Wanted},
+        restore::{
+            Loss, RestoreError,
+            compare::content_of,
+            job::Job,
+            plan::{Plan, Removal, Removed},
+            window,
+        },
+    },
+};
+
+/// Removals that one thread looks at before others may take some.
+const LOOKED_AT_ONCE: usize = 64;
+
+/// What a commit must hold so that nothing is lost.
+enum Holds {
+    Nothing,
+    Content(BlobId),
+    Link(Box<[u8]>),
+    /// It cannot be read.
+    Unknown,
+}
+
+/// Finds out for each path of a plan whether it can be had again.
+pub(super) fn assess(job: &Job<'_>, plan: &mut Plan) -> Result<(), RestoreError> {
+    let total = plan.removals().count() as u64;
+    job.observer.phase(Phase::Compare, Some(total));
+    let removals: Vec<&Removal> = plan.removals().collect();
+    let held: Vec<Holds> = job.pool.install(|| {
+        let parts = removals.par_chunks(LOOKED_AT_ONCE);
+        parts.flat_map_iter(|removals| look(job, removals)).collect()
+    });
+    job.check()?;
+    let mut wanted = Wanted::default();
+    for holds in &held {
+        match holds {
+            Holds::Content(id) => _ = wanted.contents.insert(*id),
+            Holds::Link(target) => _ = wanted.links.insert(target.clone()),
+            Holds::Nothing | Holds::Unknown => {}
+        }
+    }
+    held::find(job.store, &job.options.tips, &mut wanted, job.observer)?;
+    job.check()?;
+    for (removal, holds) in plan.removals_mut().zip(held) {
+        let is_lost = match holds {
+            Holds::Nothing => false,
+            Holds::Content(id) => wanted.contents.contains(&id),
+            Holds::Link(target) => wanted.links.contains(&target),
+            Holds::Unknown => true,
+        };
+        removal.loss = if is_lost { Loss::Unsaved } else { Loss::Recoverable };
+    }
+    Ok(())
+}
+
+fn look(job: &Job<'_>, removals: &[&Removal]) -> Vec<Holds> {
+    let Some(mut cursor) = window::cursor(job) else { return Vec::new() };
+    let mut held = Vec::with_capacity(removals.len());
+    for removal in removals {
+        held.push(match job.is_halted() {
+            true => Holds::Unknown,
+            false => holds(job, &mut cursor, removal).unwrap_or(Holds::Unknown),
+        });
+        job.observer.advance(1, 1);
+    }
+    held
+}
+
+fn holds(job: &Job<'_>, cursor: &mut Cursor<'_>, removal: &Removal) -> Result<Holds, PathError> {
+    let Removed::Leaf(seen) = &removal.what else { return Ok(Holds::Nothing) };
+    let name: &EntryName = &removal.name;
+    let folder = cursor.folder(&removal.folder)?;
+    let read = || -> io::Result<Holds> {
+        let Some(stat) = folder.stat(name)? else { return Ok(Holds::Nothing) };
+        if !seen.is(&stat) {
+            return Ok(Holds::Unknown);
+        }
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if stat.st_size == 0 => Holds::Nothing,
+            FileType::RegularFile => Holds::Content(content_of(job, folder, name, &stat)?),
+            FileType::Symlink => Holds::Link(folder.read_link(name)?.into()),
+            _ => Holds::Nothing,
+        })
+    };
+    read().map_err(|error| job.error("read", &removal.folder, Some(name), error))
+}

@@ -1,0 +1,295 @@
+//! Which users can have made or changed a store.
+//!
+//! A command that looks for the store above a folder may find one that another
+//! user put there, in `/tmp` or in a shared project. Such a store could read
+//! the files that are committed to it. This module says whether only trusted
+//! users can have put the store where it is; the caller says who is trusted.
+//!
+//! | checked            | must be                                                        |
+//! |--------------------|----------------------------------------------------------------|
+//! | the store folder   | owned by a trusted user, not writable by every user            |
+//! | a link to it       | owned by a trusted user                                        |
+//! | the folder above   | not writable by every user, unless it is sticky, as `/tmp` is  |
+//! | its parts          | owned by a trusted user, not writable by every user            |
+//! | writable by group  | only if `shared` is set in `config.toml`, whose owner is trusted |
+//!
+//! The owner of the folder above can replace the store between this check and
+//! its use, and is trusted not to.
+
+use std::{
+    fs::Metadata,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    base::io::PathError,
+    disk::output::folder_of,
+    repo::{
+        config::{
+            self,
+            key::{KeyPath, Value},
+        },
+        open::read_config_file,
+    },
+};
+
+/// Bits of a mode: the group may write.
+const GROUP_WRITE: u32 = 0o020;
+
+/// Bits of a mode: the group may reach what is in the folder.
+const GROUP_SEARCH: u32 = 0o010;
+
+/// Bits of a mode: users outside the group may write.
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Bits of a mode: users outside the group may reach what is in the folder.
+const OTHERS_SEARCH: u32 = 0o001;
+
+/// Bit of a mode: only the owner of a file may rename or remove it.
+const STICKY: u32 = 0o1000;
+
+/// Parts of a store, `config.toml` excepted. A part may be missing.
+const PARTS: [&str; 14] = [
+    "objects",
+    "partial",
+    "shadow",
+    "refs",
+    "refs/heads",
+    "refs/tags",
+    "logs",
+    "index",
+    "cache",
+    "tmp",
+    "HEAD",
+    "base",
+    "scope",
+    "lock",
+];
+
+/// User that stands for all users that a container or a share does not know.
+pub const OVERFLOW_UID: u32 = 65_534;
+
+/// Why a store may have been put there, or changed, by an untrusted user.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// Another user owns it or one of its parts.
+    #[error("{} belongs to {}", path.display(), user(*uid))]
+    Owner {
+        /// The store or the part.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// Every user may write to it.
+    #[error("every user may write to {} (mode {mode:04o})", path.display())]
+    World {
+        /// The store, a part, or the folder above.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Its group may write to it, and nothing says that this is wanted.
+    #[error(
+        "the group with id {gid} may write to {} (mode {mode:04o}), and the store was not made \
+         with `snap init --shared`",
+        path.display()
+    )]
+    Group {
+        /// The store or a part.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// The group.
+        gid: u32,
+    },
+    /// It cannot be examined.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+fn user(uid: u32) -> String {
+    match uid {
+        OVERFLOW_UID => format!("an unknown user (id {uid})"),
+        _ => format!("the user with id {uid}"),
+    }
+}
+
+/// Checks that only users of `trusted` can have put the store in `dir`, or
+/// changed it. A folder that is not a store yet is checked, too.
+///
+/// # Errors
+/// [`Distrust`] names the first path that an untrusted user may have changed.
+pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
+    let own = |path: &Path, meta: &Metadata| match trusted.contains(&meta.uid()) {
+        true => Ok(()),
+        false => Err(Distrust::Owner { path: path.to_owned(), uid: meta.uid() }),
+    };
+    let link = look(dir, Follow::No)?;
+    own(dir, &link)?;
+    check_above(dir)?;
+    let store = look(dir, Follow::Yes)?;
+    if link.is_symlink() {
+        let real = fs_err::canonicalize(dir).map_err(PathError::when("look at", dir))?;
+        own(&real, &store)?;
+        check_above(&real)?;
+    }
+    check_world(dir, &store)?;
+    // A path with the owner of each link on the way to it checked.
+    let examine = |path: &Path, is_owned: bool| -> Result<Option<Metadata>, Distrust> {
+        let Some(meta) = look_if_there(path, Follow::No)? else { return Ok(None) };
+        if is_owned {
+            own(path, &meta)?;
+        }
+        if !meta.is_symlink() {
+            return Ok(Some(meta));
+        }
+        let target = look_if_there(path, Follow::Yes)?;
+        match &target {
+            Some(meta) if is_owned => own(path, meta)?,
+            _ => {}
+        }
+        Ok(target)
+    };
+    let config = dir.join(config::FILE);
+    let settings = examine(&config, true)?;
+    if let Some(meta) = &settings {
+        check_world(&config, meta)?;
+    }
+    let may_be_shared = settings.is_some() && store.mode() & GROUP_WRITE != 0;
+    let is_shared = may_be_shared && is_shared(dir);
+    if !is_shared {
+        check_group(dir, &store)?;
+    }
+    for part in PARTS {
+        let path = dir.join(part);
+        // Members of the group replace parts of a shared store.
+        let Some(meta) = examine(&path, !is_shared)? else { continue };
+        // Users who may not search the store folder cannot reach its parts.
+        if store.mode() & OTHERS_SEARCH != 0 {
+            check_world(&path, &meta)?;
+        }
+        if store.mode() & GROUP_SEARCH != 0 && !is_shared {
+            check_group(&path, &meta)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the settings of the store say that its group may write to it.
+/// Unreadable settings say nothing.
+fn is_shared(dir: &Path) -> bool {
+    let file = read_config_file(dir).ok().filter(|file| !file.is_link);
+    let shared = KeyPath::new(["shared"]);
+    file.is_some_and(|file| matches!(file.layer.get(&shared), Some((Value::Flag(true), _))))
+}
+
+fn check_above(dir: &Path) -> Result<(), Distrust> {
+    let above = folder_of(dir);
+    let meta = look(above, Follow::Yes)?;
+    if meta.mode() & STICKY == 0 { check_world(above, &meta) } else { Ok(()) }
+}
+
+fn check_world(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
+    match meta.mode() & OTHERS_WRITE {
+        0 => Ok(()),
+        _ => Err(Distrust::World { path: path.to_owned(), mode: meta.mode() & 0o7777 }),
+    }
+}
+
+fn check_group(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
+    let (mode, gid) = (meta.mode() & 0o7777, meta.gid());
+    match mode & GROUP_WRITE {
+        0 => Ok(()),
+        _ => Err(Distrust::Group { path: path.to_owned(), mode, gid }),
+    }
+}
+
+/// Whether the target of a link is examined, or the link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    Yes,
+    No,
+}
+
+fn look(path: &Path, follow: Follow) -> Result<Metadata, PathError> {
+    let meta = match follow {
+        Follow::Yes => fs_err::metadata(path),
+        Follow::No => fs_err::symlink_metadata(path),
+    };
+    meta.map_err(PathError::when("look at", path))
+}
+
+/// [`look`]; `None` where nothing is there.
+fn look_if_there(path: &Path, follow: Follow) -> Result<Option<Metadata>, PathError> {
+    match look(path, follow) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::{
+        disk::Disk,
+        repo::{Config, Repo, Sharing, open::STORE_FOLDER},
+    };
+
+    fn mode(path: &Path, mode: u32) {
+        fs_err::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn store(sharing: Sharing) -> (tempfile::TempDir, PathBuf) {
+        let project = tempfile::tempdir().unwrap();
+        let dir = project.path().join(STORE_FOLDER);
+        Repo::init_for(sharing, &dir, &Disk::default(), &Config::default()).unwrap();
+        (project, dir)
+    }
+
+    fn me() -> [u32; 1] {
+        [rustix::process::geteuid().as_raw()]
+    }
+
+    #[test]
+    fn a_store_of_an_untrusted_user_is_refused_and_so_is_a_link_to_one() {
+        let (project, dir) = store(Sharing::Private);
+        check(&dir, &me()).unwrap();
+        let other = [me()[0] + 1];
+        assert!(matches!(check(&dir, &other), Err(Distrust::Owner { .. })));
+        let link = project.path().join("link");
+        fs_err::os::unix::fs::symlink(&dir, &link).unwrap();
+        check(&link, &me()).unwrap();
+        assert!(matches!(check(&link, &other), Err(Distrust::Owner { path, .. }) if path == link));
+    }
+
+    #[test]
+    fn a_store_that_every_user_may_replace_or_change_is_refused() {
+        let (project, dir) = store(Sharing::Private);
+        mode(project.path(), 0o777);
+        let above = check(&dir, &me());
+        assert!(matches!(above, Err(Distrust::World { path, .. }) if path == project.path()));
+        mode(project.path(), 0o1777);
+        check(&dir, &me()).unwrap();
+        mode(&dir.join("objects"), 0o777);
+        check(&dir, &me()).expect("the store folder is closed");
+        mode(&dir, 0o755);
+        assert!(matches!(check(&dir, &me()), Err(Distrust::World { .. })));
+        mode(&dir.join("objects"), 0o755);
+        mode(&dir.join(config::FILE), 0o602);
+        assert!(matches!(check(&dir, &me()), Err(Distrust::World { .. })));
+    }
+
+    #[test]
+    fn a_store_that_its_group_may_change_must_have_been_made_shared() {
+        let (_project, dir) = store(Sharing::Group);
+        check(&dir, &me()).unwrap();
+        let (_project, dir) = store(Sharing::Private);
+        mode(&dir, 0o770);
+        assert!(matches!(check(&dir, &me()), Err(Distrust::Group { .. })));
+    }
+}

@@ -1,0 +1,48 @@
+//! The result of a push, for each ref and in numbers.
+
+use snap_core::{base::id::CommitId, repo::ref_name::RefName};
+
+use crate::store::RemoteError;
+
+/// The outcome for one ref.
+#[derive(Debug)]
+pub struct Pushed {
+    /// The ref that was requested to move.
+    pub name: RefName,
+    /// The commit before the push; `None` for a ref that did not exist.
+    pub before: Option<CommitId>,
+    /// The commit that was requested; the ref is there unless `result` is an error.
+    pub after: CommitId,
+    /// [`RemoteError::Behind`], [`RemoteError::Diverged`], or another failure.
+    pub result: Result<(), RemoteError>,
+}
+
+/// The outcome of a push.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// One entry for each requested ref, in the order of the request.
+    pub refs: Vec<Pushed>,
+    /// Objects that the remote lacked.
+    pub objects: u64,
+    /// Uncompressed bytes of these objects.
+    pub raw_bytes: u64,
+    /// Bytes of packs that were sent.
+    pub sent_bytes: u64,
+    /// Packs that were sent.
+    pub packs: u64,
+    /// Packs that an earlier, interrupted push had sent.
+    pub resumed: u64,
+}
+
+impl Outcome {
+    /// Returns the outcome if every ref moved.
+    ///
+    /// # Errors
+    /// The error of the first ref that did not move.
+    pub fn all_moved(mut self) -> Result<Self, RemoteError> {
+        match self.refs.iter().position(|pushed| pushed.result.is_err()) {
+            Some(at) => self.refs.swap_remove(at).result.map(|()| self),
+            None => Ok(self),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What a commit is made on top of: the base of a project's files.
+
+use crate::env::TestEnv;
+
+/// Two clones of one remote, `ann` and `bob`, with one commit each has.
+pub(crate) fn two_clones() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("ann/a.txt", "one");
+    env.write("ann/sub/b.txt", "two");
+    let url = format!("file://{}", env.path("there").display());
+    env.snap(["commit", "ann", "-m", "start"]).succeeds();
+    env.snap_in("ann", ["remote", "add", "origin", &url]).succeeds();
+    env.snap_in("ann", ["push"]).succeeds();
+    env.snap(["clone", "-q", &url, "bob"]).succeeds();
+    env
+}
+
+/// Bob changes a file and pushes it; Ann pulls it, and her files stay as they are.
+fn behind() -> TestEnv {
+    let env = two_clones();
+    env.write("bob/a.txt", "bob was here");
+    env.snap_in("bob", ["commit", "--author", "bob", "-m", "fix the roof"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    env.snap_in("ann", ["pull"]).succeeds();
+    env.write("ann/c.txt", "three");
+    env
+}
+
+#[test]
+fn a_folder_of_a_stores_name_that_is_none_does_not_hide_the_project() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    env.snap(["commit", "home"]).succeeds();
+    env.write("home/sub/.snap/notes", "mine");
+    env.snap_in("home", ["commit", "sub"]).succeeds();
+    assert_eq!(env.snap_in("home/sub", ["cat", "HEAD:sub/.snap/notes"]).succeeds().stdout, "mine");
+    // A damaged store is not passed over: the commit would go to another one.
+    env.write("home/sub/.snap/config.toml", "");
+    assert_eq!(env.snap_in("home/sub", ["commit"]).code, Some(1));
+}
+
+#[test]
+fn a_commit_after_a_pull_is_refused_and_names_the_commits_and_their_paths() {
+    let env = behind();
+    let refused = env.snap_in("ann", ["commit"]);
+    assert_eq!(refused.code, Some(1));
+    for part in [
+        "branch `main` has 1 commit that the files here do not contain",
+        "by bob (fix the roof)",
+        "they changed a.txt",
+        "snap restore HEAD --overwrite --delete",
+        "snap commit --onto-tip",
+        "snap commit -b NAME",
+    ] {
+        assert!(refused.stderr.contains(part), "{part} is missing in {}", refused.stderr);
+    }
+    assert_eq!(env.snap_in("ann", ["commit", "--dry-run"]).code, Some(1));
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
+    let status = env.snap_in("ann", ["status"]).succeeds().stdout;
+    assert!(status.contains("The branch has 1 commit that the files here do not contain"));
+    let status = &env.snap_in("ann", ["--json", "status"]).succeeds().json()[0];
+    assert_eq!(status["unseen"], 1);
+}
+
+#[test]
+fn after_a_restore_of_the_tip_a_commit_keeps_what_was_pulled() {
+    let env = behind();
+    env.snap_in("ann", ["restore", "HEAD", "--overwrite"]).succeeds();
+    env.snap_in("ann", ["commit"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:c.txt"]).succeeds().stdout, "three");
+}
+
+#[test]
+fn a_new_branch_takes_the_files_as_they_are_and_starts_at_their_base() {
+    let env = behind();
+    env.snap_in("ann", ["commit", "-b", "mine"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "main:a.txt"]).succeeds().stdout, "bob was here");
+    assert_eq!(env.snap_in("ann", ["cat", "mine:a.txt"]).succeeds().stdout, "one");
+    assert_eq!(env.snap_in("ann", ["log", "--json", "mine"]).succeeds().json().len(), 2);
+    assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1), "main is still ahead");
+}
+
+#[test]
+fn onto_tip_takes_back_what_was_pulled_and_the_next_commit_goes_on() {
+    let env = behind();
+    env.snap_in("ann", ["commit", "--onto-tip"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "one");
+    assert_eq!(env.snap_in("ann", ["log", "--json"]).succeeds().json().len(), 3);
+    env.write("ann/c.txt", "four");
+    env.snap_in("ann", ["commit"]).succeeds();
+}
+
+#[test]
+fn after_named_paths_onto_the_tip_the_files_still_lack_what_was_pulled() {
+    let env = behind();
+    env.snap_in("ann", ["commit", "c.txt", "--onto-tip"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:c.txt"]).succeeds().stdout, "three");
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
+    env.write("ann/c.txt", "four");
+    let refused = env.snap_in("ann", ["commit"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("has 1 commit that"), "{}", refused.stderr);
+    env.snap_in("ann", ["commit", "c.txt", "--onto-tip"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
+}
+
+#[test]
+fn a_commit_of_files_from_elsewhere_does_not_stand_for_the_projects_files() {
+    let env = behind();
+    env.write("other/x.txt", "elsewhere");
+    env.snap_in("ann", ["commit", "../other", "-b", "main"]).succeeds();
+    let refused = env.snap_in("ann", ["commit", "-b", "main"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("fix the roof"), "{}", refused.stderr);
+}
+
+#[test]
+fn restoring_the_tip_into_the_project_by_name_brings_the_files_up_to_date() {
+    let env = behind();
+    env.snap_in("ann", ["restore", "HEAD", ".", "--overwrite"]).succeeds();
+    env.snap_in("ann", ["commit"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
+}
+
+#[test]
+fn paths_that_what_was_pulled_did_not_change_are_committed_on_top_of_it() {
+    let env = behind();
+    env.write("ann/sub/b.txt", "mine");
+    env.snap_in("ann", ["commit", "c.txt", "sub"]).succeeds();
+    for (path, text) in [("a.txt", "bob was here"), ("c.txt", "three"), ("sub/b.txt", "mine")] {
+        assert_eq!(env.snap_in("ann", ["cat", &format!("HEAD:{path}")]).succeeds().stdout, text);
+    }
+    let refused = env.snap_in("ann", ["commit"]).stderr;
+    assert!(refused.contains("they changed a.txt\n"), "{refused}");
+    // Again, although the branch differs from the base in it by now.
+    env.write("ann/c.txt", "four");
+    env.snap_in("ann", ["commit", "c.txt"]).succeeds();
+    for args in [&["commit", "a.txt"][..], &["commit", "c.txt", "a.txt"], &["commit"]] {
+        assert_eq!(env.snap_in("ann", args).code, Some(1), "{args:?}");
+    }
+}
+
+#[test]
+fn a_named_path_below_what_a_colleague_made_a_file_is_refused() {
+    let env = two_clones();
+    fs_err::remove_dir_all(env.path("bob/sub")).unwrap();
+    env.write("bob/sub", "bob's work");
+    env.write("bob/new", "bob's file");
+    env.snap_in("bob", ["commit"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    env.snap_in("ann", ["pull"]).succeeds();
+    env.write("ann/sub/mine", "x");
+    env.write("ann/new/mine", "x");
+    for path in ["sub/mine", "new/mine", "sub", "new"] {
+        assert_eq!(env.snap_in("ann", ["commit", path]).code, Some(1), "{path}");
+    }
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:sub"]).succeeds().stdout, "bob's work");
+}
+
+#[test]
+fn files_that_a_colleague_deleted_are_not_brought_back_by_a_commit_after_a_restore() {
+    let env = two_clones();
+    fs_err::remove_file(env.path("bob/sub/b.txt")).unwrap();
+    env.snap_in("bob", ["commit"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    env.snap_in("ann", ["pull"]).succeeds();
+    let told = env.snap_in("ann", ["restore", "HEAD", "--overwrite"]).succeeds().stderr;
+    assert!(told.contains("still here, such as `sub"), "{told}");
+    assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1));
+    env.snap_in("ann", ["restore", "HEAD", "--overwrite", "--delete"]).succeeds();
+    assert!(!env.path("ann/sub/b.txt").exists());
+    env.write("ann/c.txt", "three");
+    env.snap_in("ann", ["commit"]).succeeds();
+}
+
+#[test]
+fn a_copy_of_hard_links_does_not_take_commits_of_the_other_for_its_own() {
+    let env = two_clones();
+    let mut copy = std::process::Command::new("cp");
+    assert!(copy.arg("-al").args([env.path("ann"), env.path("copy")]).status().unwrap().success());
+    env.write("ann/new.txt", "work");
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.snap_in("ann", ["push"]).succeeds();
+    env.snap_in("copy", ["pull"]).succeeds();
+    env.write("copy/z.txt", "z");
+    let refused = env.snap_in("copy", ["commit"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("they changed new.txt"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_restore_that_left_something_out_does_not_bring_the_files_up_to_date() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let env = two_clones();
+    let mut make = std::process::Command::new("mknod");
+    if !make.arg(env.path("ann/null")).args(["c", "1", "3"]).status().unwrap().success() {
+        return; // A container may not make devices.
+    }
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.snap_in("ann", ["push"]).succeeds();
+    env.mode("", 0o755);
+    let mut change = std::process::Command::new("chown");
+    let all = [env.path("bob"), env.path("there")];
+    assert!(change.args(["-R", "65534:65534"]).args(all).status().unwrap().success());
+    let run = |args: &[&str]| {
+        let mut command = env.command("bob");
+        std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+        command.args(args).output().unwrap().status.code()
+    };
+    assert_eq!(run(&["pull"]), Some(0));
+    assert_eq!(run(&["restore", "HEAD", "--overwrite", "--no-owner"]), Some(3));
+    assert_eq!(run(&["commit"]), Some(1));
+}
+
+#[test]
+fn a_clone_is_as_private_as_what_was_committed() {
+    let env = TestEnv::new();
+    env.write("diary/note", "private");
+    env.mode("diary", 0o700);
+    env.snap(["commit", "diary"]).succeeds();
+    let url = format!("file://{}", env.path("there").display());
+    env.snap_in("diary", ["push", &url, "main"]).succeeds();
+    let mode = |path: &str| {
+        let meta = fs_err::metadata(env.path(path)).unwrap();
+        std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o777
+    };
+    env.snap(["clone", &url, "copy"]).succeeds();
+    env.snap(["clone", &url, "bare", "--no-restore"]).succeeds();
+    assert_eq!((mode("copy"), mode("bare")), (0o700, 0o700));
+    env.mode("diary", 0o755);
+    env.snap_in("diary", ["commit"]).succeeds();
+    env.snap_in("diary", ["push", &url, "main"]).succeeds();
+    env.snap(["clone", &url, "open"]).succeeds();
+    assert_eq!(mode("open"), 0o755);
+}
+
+#[test]
+fn a_store_and_a_remote_are_not_taken_for_each_other() {
+    let env = two_clones();
+    let url = format!("file://{}", env.path("bob/.snap").display());
+    let before = env.read("bob/.snap/refs/heads/main");
+    for args in [&["push", &url, "main"][..], &["pull", &url], &["clone", &url, "../x"]] {
+        let refused = env.snap_in("ann", args);
+        assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("not a remote"), "{}", refused.stderr);
+    }
+    assert_eq!(env.read("bob/.snap/refs/heads/main"), before);
+    for args in [&["log"][..], &["commit", "ann", "-b", "zz"], &["tag", "t", "main"]] {
+        let refused = env.snap([&["--store", "there"], args].concat());
+        assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("is a remote"), "{}", refused.stderr);
+    }
+    assert!(!env.path("there/refs/heads/zz").exists());
+    // A copy of a store without what can be made again is a store.
+    for part in ["lock", "compact.lock"] {
+        let _ = fs_err::remove_file(env.path("bob/.snap").join(part));
+    }
+    for part in ["cache", "logs"] {
+        fs_err::remove_dir_all(env.path("bob/.snap").join(part)).unwrap();
+    }
+    env.snap_in("bob", ["log"]).succeeds();
+}
+
+#[test]
+fn with_a_lost_base_named_paths_on_a_new_branch_update_the_tip() {
+    let env = behind();
+    fs_err::remove_file(env.path("ann/.snap/base")).unwrap();
+    let made = env.snap_in("ann", ["commit", "c.txt", "-b", "mine"]).succeeds();
+    assert!(made.stderr.contains("the store does not know which commit"), "{}", made.stderr);
+    let listed = env.snap_in("ann", ["ls", "-R", "mine"]).succeeds().stdout;
+    assert_eq!(listed, "a.txt\nc.txt\nsub/\nsub/b.txt\n");
+}
+
+#[test]
+fn when_the_last_commit_is_lost_the_hint_tells_how_to_store_the_files() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::remove_dir_all(env.path("home/.snap/objects")).unwrap();
+    fs_err::create_dir(env.path("home/.snap/objects")).unwrap();
+    let refused = env.snap_in("home", ["commit"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    for part in ["the last commit of branch `main` cannot be read", "`snap commit -b NAME`"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    env.snap_in("home", ["commit", "-b", "again"]).succeeds();
+    assert_eq!(env.snap_in("home", ["cat", "again:a.txt"]).succeeds().stdout, "one");
+}
+
+#[test]
+fn rules_that_the_last_commit_lacks_are_recorded_although_no_file_changed() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    env.snap(["commit", "home"]).succeeds();
+    env.write("home/x.key", "secret");
+    let exclude = ["commit", "--exclude", "*.key"];
+    env.snap_in("home", exclude).succeeds();
+    env.snap_in("home", ["restore", "HEAD", "--overwrite", "--delete", "--yes"]).succeeds();
+    assert_eq!(env.read("home/x.key"), "secret");
+    assert_eq!(env.snap_in("home", ["log", "--json"]).succeeds().json().len(), 2);
+    env.snap_in("home", exclude).succeeds();
+    assert_eq!(env.snap_in("home", ["log", "--json"]).succeeds().json().len(), 2);
+}
+
+#[test]
+fn too_many_sets_of_rules_are_refused_and_a_whole_commit_starts_anew() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    env.snap(["commit", "home"]).succeeds();
+    let update = |number: usize| {
+        env.write("home/a.txt", number.to_string());
+        env.snap_in("home", ["commit", "a.txt", "--exclude", &format!("*.{number}")])
+    };
+    (0..snap_core::base::limits::RULE_SETS).for_each(|number| drop(update(number).succeeds()));
+    let refused = update(1_000);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("65 sets of exclude rules"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("a commit of the whole project starts anew"));
+    env.snap_in("home", ["commit"]).succeeds();
+    update(1_000).succeeds();
+}
+
+#[test]
+fn in_a_partial_clone_a_closed_folder_outside_its_scope_is_left_out_by_name() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let env = two_clones();
+    let url = format!("file://{}", env.path("there").display());
+    env.snap(["clone", "-q", &url, "part", "--path", "sub"]).succeeds();
+    env.write("part/sub/b.txt", "changed");
+    env.write("part/closed/x", "root's own");
+    env.mode("", 0o755);
+    let mut change = std::process::Command::new("chown");
+    assert!(change.args(["-R", "65534:65534"]).arg(env.path("part")).status().unwrap().success());
+    std::os::unix::fs::chown(env.path("part/closed"), Some(0), Some(0)).unwrap();
+    env.mode("part/closed", 0o700);
+    let mut command = env.command("part");
+    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+    let output = command.args(["commit", "--json"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert_eq!(stderr.matches("closed").count(), 1, "{stderr}");
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(record["skipped"], 1, "{record}");
+    assert_eq!(env.snap_in("part", ["cat", "HEAD:sub/b.txt"]).succeeds().stdout, "changed");
+}
+
+#[test]
+fn a_lost_base_means_the_tip_and_a_note_says_so() {
+    let env = behind();
+    fs_err::remove_file(env.path("ann/.snap/base")).unwrap();
+    let made = env.snap_in("ann", ["commit"]).succeeds();
+    assert!(made.stderr.contains("the store does not know which commit"), "{}", made.stderr);
+    env.write("ann/c.txt", "five");
+    let again = env.snap_in("ann", ["commit"]).succeeds();
+    assert!(!again.stderr.contains("does not know"), "{}", again.stderr);
+}
+
+#[test]
+fn a_base_that_was_not_written_after_a_commit_does_not_refuse_it() {
+    let env = two_clones();
+    let base = env.read("ann/.snap/base");
+    env.write("ann/c.txt", "three");
+    env.snap_in("ann", ["commit"]).succeeds();
+    fs_err::write(env.path("ann/.snap/base"), base).unwrap();
+    env.write("ann/c.txt", "four");
+    env.snap_in("ann", ["commit"]).succeeds();
+}
+
+#[test]
+fn after_an_old_revision_was_restored_a_commit_goes_on_from_the_tip() {
+    let env = two_clones();
+    env.write("ann/a.txt", "newer");
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.snap_in("ann", ["restore", "HEAD~1", "--overwrite"]).succeeds();
+    env.snap_in("ann", ["commit"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "one");
+    assert_eq!(env.snap_in("ann", ["log", "--json"]).succeeds().json().len(), 3);
+}
+
+#[test]
+fn files_that_were_never_restored_from_an_unpacked_bundle_are_not_committed_over_it() {
+    let env = two_clones();
+    env.snap_in("ann", ["pack", "HEAD", "-o", "../x.snap"]).succeeds();
+    fs_err::create_dir(env.path("new")).unwrap();
+    env.snap_in("new", ["unpack", "../x.snap"]).succeeds();
+    assert_eq!(env.snap_in("new", ["commit"]).code, Some(1));
+    env.snap_in("new", ["restore", "HEAD"]).succeeds();
+    env.snap_in("new", ["commit"]).succeeds();
+}

@@ -1,0 +1,173 @@
+//! `snap restore --delete`: what goes, what stays, and what is asked first.
+
+use crate::{
+    env::TestEnv,
+    restore::{as_nobody, env},
+};
+
+#[test]
+fn an_extra_file_that_cannot_be_read_stays() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let env = env();
+    env.write("home/sub/secret", "root's own");
+    env.mode("home/sub/secret", 0o600);
+    fs_err::create_dir(env.path("home/sub/closed")).unwrap();
+    env.mode("home/sub/closed", 0o700);
+    let mut command = as_nobody(&env);
+    let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
+    let output = command.args(args).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    for path in ["sub/closed", "sub/secret"] {
+        let told = format!("kept `{path}`: it cannot be read, so no commit holds it");
+        assert!(stderr.contains(&told), "{stderr}");
+        assert!(env.path("home").join(path).exists());
+    }
+}
+
+#[test]
+fn a_removal_that_fails_is_reported_and_the_others_go_on() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let env = env();
+    env.write("home/locked/stays", "");
+    env.write("home/goes", "");
+    env.mode("home/locked", 0o755);
+    let mut command = as_nobody(&env);
+    let output =
+        command.args(["restore", "latest", "--overwrite", "--delete", "--json"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("could not remove `locked/stays`: Permission denied"), "{stderr}");
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counts = ["removed", "not_removed", "kept", "complete"].map(|key| record[key].clone());
+    assert_eq!(serde_json::json!(counts), serde_json::json!([1, 1, 1, true]));
+    assert!(!env.path("home/goes").exists() && env.path("home/locked/stays").exists());
+}
+
+#[test]
+fn what_no_commit_holds_is_removed_only_with_yes() {
+    let env = env();
+    env.write("home/old.txt", "of an older commit");
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::remove_file(env.path("home/old.txt")).unwrap();
+    env.snap(["commit", "home"]).succeeds();
+    // Stored, but the branch does not lead to it any more.
+    env.write("home/undone.txt", "of a commit that was taken back");
+    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["undo"]).succeeds();
+    env.write("home/copy.txt", "of an older commit");
+    env.write("home/new/work.txt", "never saved");
+    let args = ["restore", "latest", "--overwrite", "--delete"];
+    insta::assert_snapshot!(env.snap_in("home", [&args[..], &["-n"]].concat()), @r"
+    exit: 0
+    --- stdout ---
+    remove  copy.txt
+    remove  new
+    remove  new/work.txt  (in no commit)
+    remove  undone.txt  (in no commit)
+    --- stderr ---
+    Would restore 0 files, 0 B; 2 already there
+    Would remove 4 extra entries
+    warning: 2 files of these are in no commit and would be lost
+    ");
+    insta::assert_snapshot!(env.snap_in("home", args), @r"
+    exit: 1
+    --- stderr ---
+    error: `new/work.txt`, `undone.txt` are in no commit and would be lost
+    hint: `snap commit` saves them first; --dry-run lists what would go; pass --yes to remove them for ever
+    ");
+    assert!(env.path("home/copy.txt").exists(), "nothing is removed before all is agreed to");
+    let json = env.snap_in("home", [&args[..], &["-n", "--json"]].concat()).succeeds().stdout;
+    assert!(json.contains(r#""path":"copy.txt","recoverable":true"#), "{json}");
+    assert!(json.contains(r#""path":"undone.txt","recoverable":false"#), "{json}");
+
+    env.snap_in("home", [&args[..], &["--yes"]].concat()).succeeds();
+    assert!(!env.path("home/new").exists() && !env.path("home/undone.txt").exists());
+    // What a commit holds needs no question.
+    env.write("home/copy.txt", "of an older commit");
+    env.snap_in("home", args).succeeds();
+    assert!(!env.path("home/copy.txt").exists());
+}
+
+#[test]
+fn what_commits_leave_out_stays_unless_told() {
+    let env = env();
+    env.write("home/.snapignore", "*.log\n");
+    env.write("home/early.log", "x");
+    env.snap(["commit", "home", "--exclude", "*.tmp"]).succeeds();
+    for path in ["home/late.log", "home/a.tmp", "home/extra"] {
+        env.write(path, "");
+    }
+    env.snap_in("home", ["config", "set", "commit.exclude", r#"["*.bak"]"#]).succeeds();
+    env.write("home/b.bak", "x");
+    let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
+    insta::assert_snapshot!(env.snap_in("home", args), @r"
+    exit: 0
+    --- stderr ---
+    Restored 0 files, 0 B; 3 already there
+    Removed 1 extra entry
+    Kept 4 entries that commits leave out; --delete-excluded removes them, too
+    ");
+    let dir = ["a.tmp", "b.bak", "early.log", "late.log"];
+    assert!(dir.iter().all(|name| env.path("home").join(name).exists()));
+    env.snap_in("home", [&args[..], &["--delete-excluded"]].concat()).succeeds();
+    assert!(!dir.iter().any(|name| env.path("home").join(name).exists()));
+}
+
+#[test]
+fn a_snapshot_of_several_paths_removes_nothing_outside_them() {
+    let env = TestEnv::new();
+    env.write("data/one/a", "1");
+    env.write("data/two/b", "2");
+    let store = env.path("store");
+    let (one, two) = (env.path("data/one"), env.path("data/two"));
+    let snap =
+        |args: &[&str]| env.snap_in("", [&["--store", store.to_str().unwrap()], args].concat());
+    snap(&["init"]).succeeds();
+    snap(&["commit", one.to_str().unwrap(), two.to_str().unwrap()]).succeeds();
+    snap(&["restore", "latest", "out"]).succeeds();
+    let inside = |path: &str| format!("out{}/{path}", env.path("data").display());
+    for path in ["extra", "one/extra"] {
+        env.write(&inside(path), "x");
+    }
+    env.write("out/extra", "x");
+    for more in [&[][..], &["--delete-excluded"]] {
+        let args = ["restore", "latest", "out", "--overwrite", "--delete", "--yes"];
+        let told = snap(&[&args[..], more].concat()).succeeds().stderr;
+        assert!(told.contains("kept `extra`: the snapshot was not made of it"), "{told}");
+        assert!(env.path("out/extra").exists() && env.path(inside("extra")).exists());
+        assert!(!env.path(inside("one/extra")).exists());
+    }
+}
+
+#[test]
+fn an_extra_file_is_saved_only_if_its_content_can_still_be_read() {
+    let env = env();
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u8
+    };
+    let noise: Vec<u8> = (0..300_000).map(|_| next()).collect();
+    env.write("home/noise", &noise);
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::remove_file(env.path("home/noise")).unwrap();
+    env.snap(["commit", "home"]).succeeds();
+    env.write("home/noise", &noise);
+    let args = ["restore", "latest", "--overwrite", "--delete"];
+    assert!(!env.snap_in("home", [&args[..], &["-n"]].concat()).stdout.contains("in no commit"));
+    let packs = fs_err::read_dir(env.path("home/.snap/objects")).unwrap();
+    let largest = packs
+        .map(|pack| pack.unwrap().path())
+        .max_by_key(|path| fs_err::metadata(path).unwrap().len());
+    let mut bytes = fs_err::read(largest.as_ref().unwrap()).unwrap();
+    bytes[150_000] ^= 1;
+    fs_err::write(largest.unwrap(), bytes).unwrap();
+    let refused = env.snap_in("home", args);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(env.path("home/noise").exists());
+}

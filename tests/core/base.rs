@@ -1,0 +1,233 @@
+//! The base of a project's files, and paths that update the commit before.
+
+use std::path::PathBuf;
+
+use snap_core::{
+    base::{id::CommitId, name::EntryName, observe::Silent},
+    disk::{Disk, Gate, Step, Verdict},
+    local::ignore,
+    ops::commit::{self, CommitError, NamedPath, Outcome, Source, Unnamed, Unseen},
+    repo::{Change, Config, RefName, Repo},
+};
+
+use crate::scratch::{START, open, options, temporary};
+
+/// A project with a store in it.
+struct Project {
+    dir: tempfile::TempDir,
+}
+
+impl Project {
+    fn new() -> Self {
+        let project = Self { dir: temporary() };
+        Repo::init(&project.path(".snap"), &Disk::default(), &Config::default()).unwrap();
+        project
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.path(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, content).unwrap();
+    }
+
+    fn repo(&self) -> Repo {
+        open(&self.path(".snap"))
+    }
+
+    fn commit(&self) -> Result<Outcome, CommitError> {
+        let options = commit::Options { unseen: Unseen::Refuse, ..options() };
+        commit::run(&self.repo(), Source::Folder(self.path("")), &options, &Silent)
+    }
+
+    fn update(&self, name: &str) -> Result<Outcome, CommitError> {
+        self.update_with(name, options())
+    }
+
+    fn update_with(&self, name: &str, options: commit::Options) -> Result<Outcome, CommitError> {
+        let inside = name.split('/').map(|name| EntryName::new(name.as_bytes()).unwrap()).collect();
+        let source = Source::Paths(vec![NamedPath { path: self.path(name), inside }]);
+        let unnamed = Unnamed::Keep(self.path(""));
+        let options = commit::Options { unnamed, unseen: Unseen::Refuse, ..options };
+        commit::run(&self.repo(), source, &options, &Silent)
+    }
+
+    /// Moves the branch as a pull does.
+    fn pull(&self, to: CommitId) {
+        let repo = self.repo();
+        let main = RefName::branch("main").unwrap();
+        let change = Change { time: START, who: "Ann", reason: "pull: elsewhere" };
+        let old = repo.refs().read(&main).unwrap();
+        repo.refs().update(&main, old, Some(to), &change).unwrap();
+    }
+
+    /// Makes a commit as another store would: no log says that it is of here.
+    fn foreign(&self) -> CommitId {
+        let tip = self.repo().refs().head_commit().unwrap().unwrap();
+        self.write("foreign", "1");
+        let made = self.commit().unwrap().id.unwrap();
+        fs_err::remove_file(self.path("foreign")).unwrap();
+        fs_err::remove_dir_all(self.path(".snap/logs")).unwrap();
+        self.pull(tip);
+        self.repo().set_base(&[tip]).unwrap();
+        made
+    }
+}
+
+fn tree(project: &Project) -> snap_core::base::id::TreeId {
+    let repo = project.repo();
+    let tip = repo.refs().head_commit().unwrap().unwrap();
+    repo.store().commit(&tip).unwrap().tree
+}
+
+#[test]
+fn a_commit_on_top_of_what_was_pulled_is_refused_until_the_base_is_set() {
+    let project = Project::new();
+    project.write("a", "1");
+    project.commit().unwrap();
+    let foreign = project.foreign();
+    project.pull(foreign);
+    project.write("a", "2");
+    let Err(CommitError::Behind(behind)) = project.commit() else { panic!("not refused") };
+    assert_eq!(behind.commits.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [foreign]);
+    assert_eq!(behind.paths, [b"foreign".to_vec()]);
+    project.write("foreign", "mine");
+    assert!(matches!(project.update("foreign"), Err(CommitError::Behind(_))));
+    fs_err::remove_file(project.path("foreign")).unwrap();
+    project.repo().set_base(&[foreign]).unwrap();
+    let made = project.commit().unwrap().id.unwrap();
+    assert_eq!(project.repo().base().unwrap(), Some(vec![made]));
+}
+
+#[test]
+fn a_stream_is_committed_on_top_of_what_was_pulled_and_files_still_are_not() {
+    let project = Project::new();
+    project.write("a", "1");
+    let first = project.commit().unwrap().id.unwrap();
+    let foreign = project.foreign();
+    project.pull(foreign);
+    let name = EntryName::new(b"b.sql").unwrap();
+    let source = Source::Stream { name, reader: Box::new(&b"select 1"[..]) };
+    let unnamed = Unnamed::Keep(project.path(""));
+    let with = commit::Options { unnamed, unseen: Unseen::Refuse, ..options() };
+    commit::run(&project.repo(), source, &with, &Silent).unwrap();
+    assert_eq!(project.repo().base().unwrap(), Some(vec![first]));
+    let Err(CommitError::Behind(behind)) = project.commit() else { panic!("not refused") };
+    assert_eq!(behind.commits.len(), 1, "the stream was committed here");
+}
+
+/// Remembers the steps that it was asked about.
+#[derive(Debug, Default)]
+struct Steps(std::sync::Mutex<Vec<(Step, PathBuf)>>);
+
+impl Gate for Steps {
+    fn pass(&self, step: Step, path: &std::path::Path) -> Verdict {
+        self.0.lock().unwrap().push((step, path.to_owned()));
+        Verdict::Go
+    }
+}
+
+#[test]
+fn restored_files_are_durable_before_the_base_names_their_commit() {
+    let project = Project::new();
+    project.write("a", "1");
+    let id = project.commit().unwrap().id.unwrap();
+    project.repo().set_base(&[]).unwrap();
+    let steps = std::sync::Arc::new(Steps::default());
+    let gate = std::sync::Arc::clone(&steps);
+    let repo = crate::scratch::open_gated(&project.path(".snap"), gate);
+    repo.set_restored_base(&[id]).unwrap();
+    repo.set_restored_base(&[id]).unwrap();
+    let taken = steps.0.lock().unwrap();
+    assert_eq!(taken[0], (Step::Sync, repo.project().unwrap().to_owned()));
+    let syncs = taken.iter().filter(|(_, path)| Some(path.as_path()) == repo.project());
+    assert_eq!(syncs.count(), 1, "a base that is known already costs nothing");
+    assert_eq!(repo.base().unwrap(), Some(vec![id]));
+}
+
+#[test]
+fn a_base_that_cannot_be_read_is_not_known() {
+    let project = Project::new();
+    assert_eq!(project.repo().base().unwrap(), Some(Vec::new()));
+    project.write("a", "1");
+    let id = project.commit().unwrap().id.unwrap();
+    for (text, base) in [
+        (format!("{id}\n{id}\n"), Some(vec![id, id])),
+        (format!("{id}"), None),
+        ("x\n".to_owned(), None),
+        (String::new(), None),
+        ("-".to_owned(), None),
+    ] {
+        fs_err::write(project.path(".snap/base"), text).unwrap();
+        assert_eq!(project.repo().base().unwrap(), base);
+    }
+    fs_err::remove_file(project.path(".snap/base")).unwrap();
+    assert_eq!(project.repo().base().unwrap(), None);
+}
+
+#[test]
+fn commits_of_several_paths_at_once_keep_each_others_changes() {
+    let project = Project::new();
+    for at in 0..6 {
+        project.write(&format!("folder/{at}"), "before");
+    }
+    project.commit().unwrap();
+    for at in 0..6 {
+        project.write(&format!("folder/{at}"), &format!("after {at}"));
+    }
+    std::thread::scope(|scope| {
+        for at in 0..6 {
+            let project = &project;
+            scope.spawn(move || project.update(&format!("folder/{at}")).unwrap());
+        }
+    });
+    let partly = tree(&project);
+    let whole = commit::Options { unseen: Unseen::Refuse, ..options() };
+    let source = Source::Folder(project.path(""));
+    let made = commit::run(&project.repo(), source, &whole, &Silent).unwrap();
+    assert_eq!(tree(&project), partly, "{made:?}");
+    assert_eq!(made.files_changed, 0);
+}
+
+#[test]
+fn an_updated_commit_keeps_the_rules_and_totals_of_the_rest() {
+    let project = Project::new();
+    for path in ["a", "src/x", "src/y.o", "src/deep/z", "other/w"] {
+        project.write(path, path);
+    }
+    let rules = |pattern: &str| ignore::Options {
+        patterns: vec![pattern.to_owned()],
+        ..ignore::Options::default()
+    };
+    let first = commit::Options { ignore: rules("*.o"), unseen: Unseen::Refuse, ..options() };
+    let source = Source::Folder(project.path(""));
+    commit::run(&project.repo(), source, &first, &Silent).unwrap();
+    project.write("src/deep/z", "longer than before");
+    let with = commit::Options { ignore: rules("*.tmp"), ..options() };
+    let made = project.update_with("src/deep", with).unwrap();
+    let repo = project.repo();
+    let commit = repo.store().commit(&made.id.unwrap()).unwrap();
+    assert_eq!(commit.selection.rules, [rules("*.o"), rules("*.tmp")]);
+    let totals = commit.totals;
+    assert_eq!((totals.files, totals.folders, totals.bytes), (4, 3, 1 + 5 + 18 + 7));
+    assert_eq!(*repo.store().tree(&commit.tree).unwrap().totals(), totals);
+    assert!(commit.root.is_some());
+}
+
+#[test]
+fn the_paths_of_a_scope_come_back_and_the_root_ends_it() {
+    let project = Project::new();
+    let repo = project.repo();
+    assert_eq!(repo.scope().unwrap(), None);
+    let name = |name: &[u8]| EntryName::new(name).unwrap();
+    repo.set_scope(&[b"/docs/caf\xe9/".to_vec(), b"a\nb".to_vec()]).unwrap();
+    let scope = vec![vec![name(b"docs"), name(b"caf\xe9")], vec![name(b"a\nb")]];
+    assert_eq!(repo.scope().unwrap(), Some(scope));
+    fs_err::write(project.path(".snap/scope"), "docs/../x\0").unwrap();
+    assert!(repo.scope().is_err());
+    repo.set_scope(&[b"/".to_vec()]).unwrap();
+    assert_eq!(repo.scope().unwrap(), None);
+}

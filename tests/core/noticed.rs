@@ -1,0 +1,428 @@
+//! Changes that a commit must notice although size, mtime or inode say that
+//! nothing changed.
+
+use std::{
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use rustix::fs::{XattrFlags, removexattr, setxattr};
+use snap_core::{
+    base::{
+        id::BlobId,
+        observe::{Note, Observer},
+        time::Time,
+    },
+    chunk::{Cutter, Params},
+    disk::Disk,
+    local::{
+        read::Reading,
+        scan::FileStat,
+        stat_cache::{KnownFile, Place, StatCache},
+    },
+    ops::{
+        commit::{self, Outcome, Run, Source},
+        verify,
+    },
+};
+use snap_testkit::bytes::Corpus;
+
+use crate::scratch::{Scratch, options};
+
+/// Commits until nothing is read, so that the stat cache knows every file.
+fn settle(scratch: &Scratch) {
+    let start = std::time::Instant::now();
+    while scratch.commit().bytes_read > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "the stat cache learns nothing");
+    }
+}
+
+fn mtime(scratch: &Scratch, name: &str) -> SystemTime {
+    fs_err::metadata(scratch.source().join(name)).unwrap().modified().unwrap()
+}
+
+fn set_mtime(scratch: &Scratch, name: &str, time: SystemTime) {
+    let file = fs_err::OpenOptions::new().write(true).open(scratch.source().join(name)).unwrap();
+    file.file().set_modified(time).unwrap();
+}
+
+/// Writes over a file in place and puts its mtime back.
+fn rewrite_unseen(scratch: &Scratch, name: &str, content: &[u8]) {
+    let before = mtime(scratch, name);
+    let path = scratch.source().join(name);
+    assert_eq!(fs_err::metadata(&path).unwrap().len(), content.len() as u64);
+    let file = fs_err::OpenOptions::new().write(true).open(&path).unwrap();
+    file.file().write_all_at(content, 0).unwrap();
+    set_mtime(scratch, name, before);
+}
+
+fn rename(scratch: &Scratch, from: &str, to: &str) {
+    fs_err::rename(scratch.source().join(from), scratch.source().join(to)).unwrap();
+}
+
+/// Commits twice, and each commit holds what the folder does: what the first
+/// remembered must not lead the second astray.
+#[track_caller]
+fn assert_noticed(scratch: &Scratch) {
+    for _ in 0..2 {
+        let id = scratch.commit().id.unwrap();
+        scratch.assert_restores(id);
+    }
+    settle(scratch);
+    let id = scratch.commit().id.unwrap();
+    scratch.assert_restores(id);
+}
+
+#[test]
+fn a_file_rewritten_with_its_mtime_put_back_is_noticed() {
+    let scratch = Scratch::new();
+    scratch.write("file", "first");
+    settle(&scratch);
+    rewrite_unseen(&scratch, "file", b"other");
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn a_hard_linked_file_rewritten_through_one_name_is_noticed_under_both() {
+    let scratch = Scratch::new();
+    scratch.write("a/one", "first");
+    fs_err::create_dir(scratch.source().join("b")).unwrap();
+    fs_err::hard_link(scratch.source().join("a/one"), scratch.source().join("b/two")).unwrap();
+    settle(&scratch);
+    rewrite_unseen(&scratch, "b/two", b"other");
+    assert_noticed(&scratch);
+    rewrite_unseen(&scratch, "a/one", b"third");
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn a_file_linked_unlinked_and_rewritten_with_its_mtime_put_back_is_noticed() {
+    let scratch = Scratch::new();
+    scratch.write("one", "first");
+    settle(&scratch);
+    fs_err::hard_link(scratch.source().join("one"), scratch.source().join("two")).unwrap();
+    fs_err::remove_file(scratch.source().join("one")).unwrap();
+    rewrite_unseen(&scratch, "two", b"other");
+    assert_eq!(fs_err::metadata(scratch.source().join("two")).unwrap().nlink(), 1);
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn a_file_moved_and_rewritten_with_its_mtime_put_back_is_noticed() {
+    for (old, new) in [
+        (b"first".to_vec(), b"other".to_vec()),
+        (Corpus::Random.make(3 << 20), Corpus::Random.make_seeded(3 << 20, 7)),
+    ] {
+        let scratch = Scratch::new();
+        scratch.write("a/one", &old);
+        fs_err::create_dir(scratch.source().join("b")).unwrap();
+        settle(&scratch);
+        rename(&scratch, "a/one", "b/two");
+        rewrite_unseen(&scratch, "b/two", &new);
+        assert_noticed(&scratch);
+    }
+}
+
+#[test]
+fn a_record_that_a_commit_did_not_confirm_is_not_believed_after_a_rename() {
+    let scratch = Scratch::new();
+    scratch.write("file", "first");
+    settle(&scratch);
+    rewrite_unseen(&scratch, "file", b"other");
+    // Its times are too recent to be remembered, as with a clock that is behind.
+    let stored = scratch.commit().id.unwrap();
+    scratch.assert_restores(stored);
+    rename(&scratch, "file", "renamed");
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn a_file_whose_times_lie_ahead_of_the_clock_is_read_each_time() {
+    let scratch = Scratch::new();
+    scratch.write("file", "first");
+    settle(&scratch);
+    set_mtime(&scratch, "file", SystemTime::now() + Duration::from_secs(86_400));
+    for content in [b"other", b"third", b"third"] {
+        rewrite_unseen(&scratch, "file", content);
+        assert_noticed_once(&scratch);
+    }
+    assert_eq!(scratch.commit().bytes_read, 5);
+}
+
+#[track_caller]
+fn assert_noticed_once(scratch: &Scratch) {
+    let id = scratch.commit().id.unwrap();
+    scratch.assert_restores(id);
+}
+
+#[test]
+fn a_large_file_that_was_only_moved_is_read_once_and_not_stored_again() {
+    let scratch = Scratch::new();
+    scratch.write("a/large", Corpus::Random.make(5 << 20));
+    settle(&scratch);
+    rename(&scratch, "a/large", "a/renamed");
+    let moved = scratch.commit();
+    assert_eq!(moved.bytes_read, 5 << 20);
+    // A tree for each folder and the commit.
+    assert_eq!(moved.added.objects, 3);
+    scratch.assert_restores(moved.id.unwrap());
+    settle(&scratch);
+}
+
+#[test]
+fn a_file_of_another_inode_and_the_same_size_and_mtime_is_noticed() {
+    let scratch = Scratch::new();
+    for n in 0..50 {
+        scratch.write(&format!("{n}"), "first");
+        set_mtime(&scratch, &format!("{n}"), SystemTime::UNIX_EPOCH);
+    }
+    settle(&scratch);
+    // Freed inodes are given out again on many file systems.
+    for n in 0..50 {
+        fs_err::remove_file(scratch.source().join(format!("{n}"))).unwrap();
+    }
+    for n in (0..50).rev() {
+        scratch.write(&format!("{n}"), "other");
+        set_mtime(&scratch, &format!("{n}"), SystemTime::UNIX_EPOCH);
+    }
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn changes_of_attributes_alone_are_noticed() {
+    let scratch = Scratch::new();
+    scratch.write("folder/file", "content");
+    std::os::unix::fs::symlink("target", scratch.source().join("folder/link")).unwrap();
+    settle(&scratch);
+    let file = scratch.source().join("folder/file");
+    let folder = scratch.source().join("folder");
+    fs_err::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_noticed(&scratch);
+    fs_err::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    assert_noticed(&scratch);
+    for path in [&file, &folder] {
+        if setxattr(path.as_path(), "user.snap", b"value", XattrFlags::empty()).is_err() {
+            eprintln!("skipped: no extended attributes here");
+            continue;
+        }
+        assert_noticed(&scratch);
+        setxattr(path.as_path(), "user.snap", b"other", XattrFlags::empty()).unwrap();
+        assert_noticed(&scratch);
+        removexattr(path.as_path(), "user.snap").unwrap();
+        assert_noticed(&scratch);
+    }
+    if std::os::unix::fs::chown(&file, Some(1234), Some(1234)).is_ok() {
+        assert_noticed(&scratch);
+        std::os::unix::fs::lchown(folder.join("link"), Some(1234), None).unwrap();
+        assert_noticed(&scratch);
+    }
+}
+
+#[test]
+fn what_takes_another_kind_under_the_same_name_is_noticed() {
+    let scratch = Scratch::new();
+    scratch.write("name/below", "content");
+    scratch.write("other", "file");
+    settle(&scratch);
+    let name = scratch.source().join("name");
+    fs_err::remove_dir_all(&name).unwrap();
+    fs_err::write(&name, "now a file").unwrap();
+    assert_noticed(&scratch);
+    fs_err::remove_file(&name).unwrap();
+    std::os::unix::fs::symlink("other", &name).unwrap();
+    assert_noticed(&scratch);
+    fs_err::remove_file(&name).unwrap();
+    scratch.write("name/below", "content");
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn a_dry_run_leaves_no_trace_in_the_stat_cache() {
+    let scratch = Scratch::new();
+    scratch.write("file", "first");
+    settle(&scratch);
+    rewrite_unseen(&scratch, "file", b"other");
+    let dry = commit::Options { run: Run::Dry, ..options() };
+    let source = || Source::Folder(scratch.source());
+    let would = commit::run(&scratch.repo(), source(), &dry, &Notes::default()).unwrap();
+    assert_eq!((would.created, would.files_changed), (true, 1));
+    assert_noticed(&scratch);
+}
+
+/// Adds to a file whenever a part of it was read, a few times.
+struct Meddler {
+    path: PathBuf,
+    times: AtomicUsize,
+}
+
+impl Observer for Meddler {
+    fn advance(&self, bytes: u64, _: u64) {
+        let one_less = |times: usize| times.checked_sub(1);
+        let left = self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        if bytes > 0 && left.is_ok() {
+            let file = fs_err::OpenOptions::new().append(true).open(&self.path).unwrap();
+            std::io::Write::write_all(&mut { file }, b"more").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
+    for content in [b"first".to_vec(), Corpus::Random.make(3 << 20)] {
+        for (times, changing) in [(1, 0), (1_000, 1)] {
+            let scratch = Scratch::new();
+            scratch.write("folder/file", &content);
+            let path = scratch.source().join("folder/file");
+            let meddler = Meddler { path, times: AtomicUsize::new(times) };
+            let source = Source::Folder(scratch.source());
+            let made = commit::run(&scratch.repo(), source, &options(), &meddler).unwrap();
+            assert_eq!((made.changing, made.skipped), (changing, 0));
+            if changing == 0 {
+                scratch.assert_restores(made.id.unwrap());
+            }
+            assert_noticed(&scratch);
+        }
+    }
+}
+
+/// As if a program had written through a memory map, or the disk had damaged
+/// the file: size and times are the recorded ones, the content is not.
+#[test]
+fn a_change_that_no_time_shows_is_noticed_when_all_files_are_read() {
+    let scratch = Scratch::new();
+    scratch.write("folder/file", "first");
+    let first = scratch.commit().id.unwrap();
+    scratch.write("folder/file", "other");
+    let cache = StatCache::open(&scratch.store().join("cache"), Disk::default());
+    let stat = FileStat::of_path(&scratch.source().join("folder/file")).unwrap();
+    let folder = FileStat::of_path(&scratch.source().join("folder")).unwrap();
+    let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
+    let later = Time { secs: stat.ctime.secs + 60, nanos: 0 };
+    cache.add_file(&stat, Place::new(&folder, b"file"), &known, later);
+    cache.save().unwrap();
+    let misled = scratch.commit();
+    assert_eq!(misled.bytes_read, 0, "the stat cache is believed");
+    assert_ne!(misled.id, Some(first), "the mtime differs");
+
+    let all = commit::Options { reading: Reading::All, ..options() };
+    let source = || Source::Folder(scratch.source());
+    let made = commit::run(&scratch.repo(), source(), &all, &Notes::default()).unwrap();
+    assert_eq!((made.bytes_read, made.files_changed), (5, 1));
+    scratch.assert_restores(made.id.unwrap());
+    // What misled is gone for good.
+    assert_noticed(&scratch);
+}
+
+#[test]
+fn reading_all_files_leaves_a_stat_cache_that_proves_them_unchanged() {
+    let scratch = Scratch::new();
+    for n in 0..40 {
+        scratch.write(&format!("{}/{n}", n % 3), format!("content {n}"));
+    }
+    settle(&scratch);
+    let all = commit::Options { reading: Reading::All, ..options() };
+    let source = Source::Folder(scratch.source());
+    let made = commit::run(&scratch.repo(), source, &all, &Notes::default()).unwrap();
+    assert_eq!((made.created, made.files_unmodified), (false, 40));
+    assert!(made.bytes_read > 0);
+    assert_eq!(scratch.commit().bytes_read, 0);
+}
+
+/// Runs of zeros are neither searched for cuts nor hashed chunk by chunk, and
+/// end up in the very chunks that plain cutting gives.
+#[test]
+fn holes_and_zeros_are_stored_in_the_chunks_of_plain_cutting() {
+    let scratch = Scratch::new();
+    let mib = 1 << 20;
+    let mut content = vec![0; 45 * mib + 17];
+    let noise = Corpus::Random.make(3 * mib);
+    content[11 * mib + 5..14 * mib + 5].copy_from_slice(&noise);
+    content[30 * mib + 4095] = 1;
+    for (name, is_sparse) in [("sparse", true), ("dense", false)] {
+        let file = fs_err::File::create(scratch.source().join(name)).unwrap();
+        file.set_len(content.len() as u64).unwrap();
+        let blocks = content.chunks(64 << 10).enumerate();
+        for (at, block) in blocks.filter(|(_, block)| !is_sparse || block.iter().any(|b| *b != 0)) {
+            file.file().write_all_at(block, (at * (64 << 10)) as u64).unwrap();
+        }
+    }
+    let id = scratch.commit().id.unwrap();
+    scratch.assert_restores(id);
+    let (mut cutter, mut rest) = (Cutter::new(Params::DEFAULT), &content[..]);
+    let repo = scratch.repo();
+    while let Some(len) = cutter.next_cut(rest, true) {
+        let chunk = BlobId::of(&rest[..len]);
+        let place = repo.store().locate(&chunk.object()).unwrap();
+        assert!(place.is_some(), "{} bytes left", rest.len());
+        rest = &rest[len..];
+    }
+    let all = verify::Options { data: verify::Data::All };
+    let verified = verify::run(&repo, &all, &Notes::default()).unwrap();
+    assert!(verified.problems.is_empty(), "{:?}", verified.problems);
+}
+
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Observer for Notes {
+    fn note(&self, note: Note<'_>) {
+        let told = match note {
+            Note::AttributesUnread { path, .. } => format!("attributes {}", path.display()),
+            Note::Skipped { path, .. } => format!("skipped {}", path.display()),
+            other => format!("{other:?}"),
+        };
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+/// More names than the system lists: reading them fails with `E2BIG`.
+fn attribute_names() -> impl Iterator<Item = String> {
+    (0..300).map(|n| format!("trusted.{n:0>240}"))
+}
+
+fn commit_telling(scratch: &Scratch) -> (Outcome, Vec<String>) {
+    let notes = Notes::default();
+    let source = Source::Folder(scratch.source());
+    let made = commit::run(&scratch.repo(), source, &options(), &notes).unwrap();
+    (made, notes.0.into_inner().unwrap())
+}
+
+#[test]
+fn attributes_that_cannot_be_read_are_told_each_time_and_kept_once_they_can() {
+    let scratch = Scratch::new();
+    scratch.write("folder/file", "content");
+    scratch.write("folder/inner/other", "content");
+    for name in ["folder/file", "folder/inner"] {
+        let path = scratch.source().join(name);
+        for name in attribute_names() {
+            if setxattr(path.as_path(), &*name, b"value", XattrFlags::empty()).is_err() {
+                eprintln!("skipped: needs root and a file system with many attributes");
+                return;
+            }
+        }
+    }
+    let told = |name: &str| format!("attributes {}", scratch.source().join(name).display());
+    let start = std::time::Instant::now();
+    loop {
+        let (made, notes) = commit_telling(&scratch);
+        assert_eq!(made.without_attributes, 2);
+        assert_eq!(notes, [told("folder/file"), told("folder/inner")]);
+        if start.elapsed() > Duration::from_millis(100) {
+            break;
+        }
+    }
+    for name in ["folder/file", "folder/inner"] {
+        let path = scratch.source().join(name);
+        for name in attribute_names().skip(1) {
+            removexattr(path.as_path(), &*name).unwrap();
+        }
+    }
+    let (made, notes) = commit_telling(&scratch);
+    assert_eq!((made.without_attributes, notes), (0, Vec::new()));
+    assert_noticed(&scratch);
+}

@@ -1,0 +1,488 @@
+//! Objects that must not be relied on: what is lost or damaged is stored again
+//! by the next commit, and nothing is acknowledged without it.
+
+use std::path::{Path, PathBuf};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, PackId},
+        observe::{Observer, Phase, Silent},
+    },
+    disk::{Gate, Step, Verdict},
+    format::shadow::Reason,
+    ops::{
+        commit::{self, Outcome, Source},
+        tidy,
+        verify::{self, Data},
+    },
+    repo::Repo,
+    store::{PackFile, Reliance},
+};
+use snap_testkit::bytes::Corpus;
+
+use crate::scratch::{Scratch, commit, on_branch, open, open_gated, options};
+
+/// A store whose first pack has small and cut files, chunk lists and trees; the
+/// tip is in the second one.
+pub(crate) struct Victim {
+    pub(crate) scratch: Scratch,
+    pub(crate) tip: CommitId,
+    pub(crate) first: PackId,
+    pub(crate) path: PathBuf,
+    pub(crate) whole: Vec<u8>,
+}
+
+impl Victim {
+    pub(crate) fn new() -> Self {
+        let scratch = Scratch::new();
+        scratch.write("sub/small", Corpus::Text.make(3_000));
+        scratch.write("sub/below/empty", "");
+        scratch.write("sub/large", Corpus::Random.make(4 << 20));
+        scratch.write("other/noise", Corpus::Random.make_seeded(500, 1));
+        scratch.commit();
+        let repo = scratch.repo();
+        let [first] = repo.store().packs()[..] else { panic!("one pack") };
+        let path = repo.store().pack_path(&first);
+        scratch.write("new", "the tip is elsewhere");
+        let tip = settled(&scratch).id.unwrap();
+        let whole = fs_err::read(&path).unwrap();
+        Self { scratch, tip, first, path, whole }
+    }
+
+    pub(crate) fn repo(&self) -> Repo {
+        self.scratch.repo()
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.scratch.store()
+    }
+
+    pub(crate) fn verify(&self, data: Data) -> verify::Outcome {
+        verify::run(&self.repo(), &verify::Options { data }, &Silent).unwrap()
+    }
+
+    /// An unchanged commit: the tree is the same, and all of it is stored.
+    #[track_caller]
+    pub(crate) fn commit_again(&self, told: &str) -> Outcome {
+        let again = self.scratch.commit();
+        assert_eq!((again.created, again.id), (false, Some(self.tip)), "{told}");
+        again
+    }
+
+    /// All of the tip is stored in packs other than the first.
+    #[track_caller]
+    pub(crate) fn assert_needs_no_first_pack(&self, told: &str) {
+        let bytes = fs_err::read(&self.path).ok();
+        let _ = fs_err::remove_file(&self.path);
+        assert_restores(&self.scratch, self.tip, told);
+        if let Some(bytes) = bytes {
+            fs_err::write(&self.path, bytes).unwrap();
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_restores(scratch: &Scratch, id: CommitId, told: &str) {
+    let restored =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scratch.assert_restores(id)));
+    assert!(restored.is_ok(), "{told}");
+}
+
+/// Commits until the stat cache knows every file.
+pub(crate) fn settled(scratch: &Scratch) -> Outcome {
+    loop {
+        let outcome = scratch.commit();
+        if outcome.bytes_read == 0 {
+            return outcome;
+        }
+    }
+}
+
+fn drop_index(store: &Path) {
+    fs_err::remove_dir_all(store.join("index")).unwrap();
+}
+
+/// Where each frame of a pack starts.
+fn frame_starts(path: &Path, id: PackId) -> Vec<usize> {
+    let pack = PackFile::open(path, id).unwrap();
+    pack.frames().iter().map(|frame| frame.offset as usize).collect()
+}
+
+#[test]
+fn a_lost_pack_is_noticed_by_an_unchanged_commit_that_stores_it_again() {
+    for verified in [false, true] {
+        let victim = Victim::new();
+        fs_err::remove_file(&victim.path).unwrap();
+        if verified {
+            assert!(!victim.verify(Data::None).problems.is_empty());
+        } else {
+            let reliance = victim.repo().store().reliance();
+            assert_eq!(reliance, Reliance::Lost { packs: 1, first: victim.first });
+        }
+        let again = victim.commit_again("lost");
+        assert!(again.bytes_read > 4 << 20, "all files are read");
+        assert!(again.added.objects > 10 && again.added.packs > 0, "{:?}", again.added);
+        assert_eq!(again.stored_again, again.added.objects);
+        assert_restores(&victim.scratch, victim.tip, "after the loss");
+        drop_index(&victim.store());
+        assert_restores(&victim.scratch, victim.tip, "without an index");
+        assert_eq!(settled(&victim.scratch).added.objects, 0);
+        assert_eq!(victim.repo().store().reliance(), Reliance::Holds);
+    }
+}
+
+/// Commits the same files when another commit begins.
+struct Rival<'s>(&'s Scratch);
+
+impl Observer for Rival<'_> {
+    fn phase(&self, phase: Phase, _: Option<u64>) {
+        if phase == Phase::Commit {
+            assert!(self.0.commit().created);
+        }
+    }
+}
+
+#[test]
+fn what_another_process_commits_meanwhile_does_not_count_as_lost() {
+    let scratch = Scratch::new();
+    scratch.write("file", Corpus::Text.make(3_000));
+    let source = Source::Folder(scratch.source());
+    let late = commit::run(&scratch.repo(), source, &options(), &Rival(&scratch)).unwrap();
+    assert!(!late.created && late.added.objects > 0, "{late:?}");
+    assert_eq!(late.stored_again, 0);
+}
+
+#[test]
+fn a_lost_pack_is_noticed_without_a_stat_cache_as_well() {
+    let victim = Victim::new();
+    fs_err::remove_file(&victim.path).unwrap();
+    fs_err::remove_dir_all(victim.store().join("cache")).unwrap();
+    victim.commit_again("lost");
+    assert_restores(&victim.scratch, victim.tip, "after the loss");
+}
+
+#[test]
+fn whatever_becomes_of_a_pack_is_shadowed_and_stored_again() {
+    type Damage = fn(&mut Vec<u8>, &[usize], usize);
+    let damages: [(&str, Damage); 9] = [
+        ("header", |bytes, _, _| bytes[3] ^= 4),
+        ("first frame", |bytes, frames, _| bytes[frames[0] + 1] ^= 4),
+        ("last frame", |bytes, frames, _| bytes[frames[frames.len() - 1] + 1] ^= 4),
+        ("footer", |bytes, _, end| bytes[end - 100] ^= 4),
+        ("trailer", |bytes, _, end| bytes[end - 3] ^= 4),
+        ("cut short", |bytes, _, end| bytes.truncate(end - 1)),
+        ("cut in the middle", |bytes, _, end| bytes.truncate(end / 2)),
+        ("empty", |bytes, _, _| bytes.clear()),
+        ("zeros of the same length", |bytes, _, _| bytes.fill(0)),
+    ];
+    for (told, damage) in damages {
+        let victim = Victim::new();
+        let mut bytes = victim.whole.clone();
+        damage(&mut bytes, &frame_starts(&victim.path, victim.first), victim.whole.len());
+        fs_err::write(&victim.path, bytes).unwrap();
+        let found = victim.verify(Data::All);
+        assert!(!found.problems.is_empty(), "{told}");
+        assert_eq!(found.shadowed.packs, 1, "{told}");
+        assert!(found.shadowed.failed.is_none(), "{told}");
+        victim.commit_again(told);
+        victim.assert_needs_no_first_pack(told);
+    }
+}
+
+#[test]
+fn objects_of_a_damaged_frame_are_shadowed_alone() {
+    let first = Victim::new();
+    for number in 0..frame_starts(&first.path, first.first).len() {
+        let told = format!("frame {number}");
+        let victim = Victim::new();
+        let start = frame_starts(&victim.path, victim.first)[number];
+        let mut bytes = victim.whole.clone();
+        bytes[start + 2] ^= 1;
+        fs_err::write(&victim.path, bytes).unwrap();
+        let found = victim.verify(Data::Sample(1.0));
+        assert_eq!(found.shadowed.packs, 1, "{told}: {:?}", found.problems);
+        let repo = victim.repo();
+        let pack = PackFile::open(&victim.path, victim.first).unwrap();
+        let mut rest = pack.objects().unwrap();
+        for (other, frame) in pack.frames().iter().enumerate() {
+            for object in rest.drain(..frame.objects as usize) {
+                let stored = repo.store().is_stored(&object.id).unwrap();
+                assert_eq!(stored, other != number, "{told}, {:?}", object.kind);
+                assert!(repo.store().locate(&object.id).unwrap().is_some(), "readers still try");
+            }
+        }
+        let again = victim.commit_again(&told);
+        assert!(again.added.objects > 0, "{told}");
+        assert_restores(&victim.scratch, victim.tip, &told);
+    }
+}
+
+#[test]
+fn a_pack_that_holds_other_bytes_of_the_same_length_is_not_relied_on() {
+    let victim = Victim::new();
+    // A pack of the same shape with other contents.
+    let other = Scratch::new();
+    other.write("sub/small", Corpus::Text.make_seeded(3_000, 9));
+    other.write("sub/below/empty", "");
+    other.write("sub/large", Corpus::Random.make_seeded(4 << 20, 9));
+    other.write("other/noise", Corpus::Random.make_seeded(500, 7));
+    other.commit();
+    let repo = other.repo();
+    let bytes = fs_err::read(repo.store().pack_path(&repo.store().packs()[0])).unwrap();
+    fs_err::write(&victim.path, bytes).unwrap();
+    assert!(!victim.verify(Data::All).problems.is_empty());
+    victim.commit_again("other bytes");
+    victim.assert_needs_no_first_pack("other bytes");
+}
+
+#[test]
+fn a_pack_that_is_put_back_is_relied_on_again_and_not_before() {
+    let victim = Victim::new();
+    let mut bytes = victim.whole.clone();
+    bytes[100] ^= 1;
+    fs_err::write(&victim.path, &bytes).unwrap();
+    victim.verify(Data::All);
+    assert!(victim.store().join("shadow").exists());
+    // Still damaged: a look at the structure reads a shadowed pack as a whole.
+    let again = victim.verify(Data::None);
+    assert_eq!((again.shadowed.packs, again.shadowed.withdrawn), (0, 0));
+    assert!(!again.problems.is_empty() && victim.repo().store().is_damaged(&victim.first));
+    fs_err::write(&victim.path, &victim.whole).unwrap();
+    assert!(victim.repo().store().is_damaged(&victim.first), "nobody has looked");
+    let healed = victim.verify(Data::None);
+    assert_eq!((healed.problems.len(), healed.shadowed.withdrawn), (0, 1));
+    assert!(!victim.repo().store().is_damaged(&victim.first));
+    assert!(!victim.store().join("shadow").exists());
+    assert_eq!(victim.commit_again("put back").added.objects, 0);
+}
+
+#[test]
+fn a_damaged_pack_whose_very_bytes_are_stored_again_is_relied_on() {
+    let scratch = Scratch::new();
+    scratch.write("file", Corpus::Text.make(5_000));
+    let id = scratch.commit().id.unwrap();
+    let pack = scratch.repo().store().packs()[0];
+    let path = scratch.repo().store().pack_path(&pack);
+    let whole = fs_err::read(&path).unwrap();
+    let mut bytes = whole.clone();
+    bytes[20] ^= 1;
+    fs_err::write(&path, &bytes).unwrap();
+    let all = verify::Options { data: Data::All };
+    assert!(!verify::run(&scratch.repo(), &all, &Silent).unwrap().problems.is_empty());
+    let again = scratch.commit();
+    assert_eq!((again.id, again.created), (Some(id), false));
+    assert_eq!(fs_err::read(&path).unwrap(), whole, "the same pack was made again");
+    assert!(!scratch.repo().store().is_shadowed(&pack));
+    assert!(verify::run(&scratch.repo(), &all, &Silent).unwrap().problems.is_empty());
+    assert_eq!(scratch.commit().added.objects, 0);
+}
+
+#[test]
+fn a_healthy_copy_is_preferred_to_the_shadowed_place() {
+    let victim = Victim::new();
+    let mut bytes = victim.whole.clone();
+    bytes[frame_starts(&victim.path, victim.first)[0] + 1] ^= 1;
+    fs_err::write(&victim.path, bytes).unwrap();
+    victim.verify(Data::All);
+    victim.commit_again("damaged");
+    for _ in 0..2 {
+        let repo = victim.repo();
+        let small = BlobId::of(&Corpus::Text.make(3_000)).object();
+        let place = repo.store().locate(&small).unwrap().unwrap();
+        assert_ne!(repo.store().pack_id(place.pack), Some(victim.first));
+        // The damage is still there, and touches nothing that is reached.
+        let found = victim.verify(Data::All);
+        assert!(!found.problems.is_empty());
+        let touched: Vec<_> = found.touched.paths.iter().map(|path| path.commit).collect();
+        assert!(!touched.contains(&victim.tip), "{:?}", found.touched);
+        drop_index(&victim.store());
+    }
+}
+
+#[test]
+fn where_one_place_of_an_object_cannot_be_read_its_others_are_tried() {
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 5] = [
+        ("first frame", |bytes| bytes[20] ^= 4),
+        ("trailer", |bytes| *bytes.last_mut().unwrap() ^= 4),
+        ("cut short", |bytes| bytes.truncate(bytes.len() - 1)),
+        ("empty", |bytes| bytes.clear()),
+        ("zeros", |bytes| bytes.fill(0)),
+    ];
+    for (told, damage) in damages {
+        let victim = Victim::new();
+        // The frames stay readable; only the table of objects is damaged.
+        let mut bytes = victim.whole.clone();
+        let end = bytes.len();
+        bytes[end - 100] ^= 4;
+        fs_err::write(&victim.path, bytes).unwrap();
+        let before = victim.repo().store().packs();
+        assert_eq!(victim.verify(Data::All).shadowed.packs, 1, "{told}");
+        victim.commit_again(told);
+        // Nobody knows yet that what was stored again is damaged, too.
+        let repo = victim.repo();
+        for pack in repo.store().packs().iter().filter(|pack| !before.contains(pack)) {
+            let path = repo.store().pack_path(pack);
+            let mut bytes = fs_err::read(&path).unwrap();
+            damage(&mut bytes);
+            fs_err::write(&path, bytes).unwrap();
+        }
+        drop(repo);
+        assert_restores(&victim.scratch, victim.tip, told);
+    }
+}
+
+#[test]
+fn merging_leaves_shadowed_packs_where_they_are() {
+    let scratch = Scratch::new();
+    let mut first = None;
+    for n in 0..12 {
+        scratch.write("file", format!("{n}"));
+        scratch.commit();
+        first = first.or(scratch.repo().store().packs().first().copied());
+    }
+    let first = first.unwrap();
+    let repo = scratch.repo();
+    let path = repo.store().pack_path(&first);
+    let mut bytes = fs_err::read(&path).unwrap();
+    bytes[16] ^= 1;
+    fs_err::write(&path, bytes).unwrap();
+    // Merging finds the damage, and shadows it.
+    let error = tidy::run(&repo, &Silent).unwrap_err();
+    assert_eq!(error.damaged_pack(), Some(first), "{error}");
+    let repo = scratch.repo();
+    assert!(repo.store().is_damaged(&first));
+    assert!(repo.store().packs().len() < 12 && repo.store().packs().contains(&first));
+    let packs = repo.store().packs();
+    tidy::run(&repo, &Silent).unwrap();
+    assert_eq!(scratch.repo().store().packs(), packs);
+}
+
+#[test]
+fn merging_packs_leaves_the_stat_cache_believed() {
+    let scratch = Scratch::new();
+    for n in 0..9 {
+        scratch.write(&format!("{n}"), format!("{n}"));
+        scratch.commit();
+    }
+    settled(&scratch);
+    let repo = scratch.repo();
+    let outcome = tidy::run(&repo, &Silent).unwrap();
+    assert!(outcome.merged >= 8, "{outcome:?}");
+    assert_eq!(scratch.repo().store().reliance(), Reliance::Holds);
+    assert_eq!(scratch.commit().bytes_read, 0);
+}
+
+#[test]
+fn a_damaged_shadow_table_has_nothing_relied_on_until_verify_has_looked() {
+    let victim = Victim::new();
+    let table = victim.store().join("shadow");
+    fs_err::write(&table, "SNAPSHAD, but nothing that makes sense").unwrap();
+    assert!(victim.repo().store().is_shadow_table_lost());
+    let repo = victim.repo();
+    assert!(repo.store().packs().iter().all(|pack| repo.store().is_shadowed(pack)));
+    let again = victim.commit_again("unknown shadows");
+    assert!(again.added.objects > 10, "all is stored again: {:?}", again.added);
+    let found = victim.verify(Data::None);
+    assert_eq!(found.problems.len(), 0, "{:?}", found.problems);
+    assert!(found.shadowed.withdrawn >= 2);
+    assert!(!table.exists());
+}
+
+#[test]
+fn a_newer_shadow_table_is_refused() {
+    let victim = Victim::new();
+    let mut bytes = b"SNAPSHAD\x02\x00".to_vec();
+    bytes.extend(snap_core::format::pack::checksum(&bytes).to_le_bytes());
+    fs_err::write(victim.store().join("shadow"), bytes).unwrap();
+    let disk = snap_core::disk::Disk::default();
+    let error = Repo::open(&victim.store(), disk, &Silent).unwrap_err();
+    assert_eq!(error.kind(), snap_core::base::kind::ErrorKind::Unsupported, "{error}");
+}
+
+/// Lets nothing be written.
+#[derive(Debug)]
+struct Refusing;
+
+impl Gate for Refusing {
+    fn pass(&self, _: Step, _: &Path) -> Verdict {
+        Verdict::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}
+
+#[test]
+fn damage_in_a_store_that_cannot_be_written_is_said_to_be_relied_on() {
+    let victim = Victim::new();
+    let mut bytes = victim.whole.clone();
+    bytes[100] ^= 1;
+    fs_err::write(&victim.path, bytes).unwrap();
+    let repo = open_gated(&victim.store(), std::sync::Arc::new(Refusing));
+    let all = verify::Options { data: Data::All };
+    let found = verify::run(&repo, &all, &Silent).unwrap();
+    assert!(found.shadowed.failed.is_some());
+    assert!(!victim.store().join("shadow").exists());
+    assert!(!victim.repo().store().is_damaged(&victim.first));
+}
+
+#[test]
+fn dead_objects_are_stored_again_and_verify_leaves_them_dead() {
+    let victim = Victim::new();
+    let small = BlobId::of(&Corpus::Text.make(3_000)).object();
+    let repo = victim.repo();
+    let first = victim.first;
+    repo.store()
+        .change_shadows(&|table| {
+            let ids = snap_core::format::shadow::Extent::Objects([small].into());
+            table.add(first, Reason::Dead, ids);
+        })
+        .unwrap();
+    let again = victim.commit_again("dead");
+    assert_eq!(again.added.objects, 1);
+    assert_eq!(victim.verify(Data::All).shadowed.withdrawn, 0);
+    let repo = open(&victim.store());
+    assert!(repo.store().is_shadowed(&first) && !repo.store().is_damaged(&first));
+    let place = repo.store().locate_unshadowed(&small).unwrap().unwrap();
+    assert_ne!(repo.store().pack_id(place.pack), Some(first));
+}
+
+#[test]
+fn a_commit_that_comes_upon_damage_stores_it_again() {
+    let victim = Victim::new();
+    // The trees of the first commit are in its last frame.
+    let start = *frame_starts(&victim.path, victim.first).last().unwrap();
+    let mut bytes = victim.whole.clone();
+    bytes[start + 2] ^= 1;
+    fs_err::write(&victim.path, bytes).unwrap();
+    victim.scratch.write("other/more", "a folder whose tree before is read");
+    let made = victim.scratch.commit();
+    assert!(made.created);
+    assert!(victim.repo().store().is_damaged(&victim.first));
+    // That was found while others were done: the next one stores all of it.
+    commit(&victim.repo(), &victim.scratch.source(), &options());
+    assert_restores(&victim.scratch, made.id.unwrap(), "damage on the way");
+}
+
+#[test]
+fn a_list_whose_chunks_are_gone_does_not_make_a_file_known() {
+    let victim = Victim::new();
+    let large = victim.scratch.source().join("sub/large");
+    let away = victim.scratch.path("away");
+    fs_err::rename(&large, &away).unwrap();
+    // The chunks are lost, the list is not; no commit needs them now.
+    let repo = victim.repo();
+    let list = fs_err::read(&away).map(|bytes| BlobId::of(&bytes)).unwrap();
+    let bytes = repo.store().object(&list.object(), snap_core::format::pack::ObjectKind::ChunkList);
+    let writer = snap_core::store::Writer::new(repo.store(), 3, 1).unwrap();
+    fs_err::remove_file(&victim.path).unwrap();
+    repo.store().refresh().unwrap();
+    writer.add_chunk_list(list, &bytes.unwrap()).unwrap();
+    writer.finish().unwrap();
+    let writer = snap_core::store::Writer::new(repo.store(), 3, 1).unwrap();
+    assert!(writer.contains(&list.object()).unwrap());
+    assert!(!writer.contains_content(&list).unwrap());
+    drop(writer);
+    commit(&victim.repo(), &victim.scratch.source(), &on_branch("without"));
+    fs_err::rename(&away, &large).unwrap();
+    let with = commit(&victim.repo(), &victim.scratch.source(), &on_branch("with"));
+    assert_restores(&victim.scratch, with.id.unwrap(), "the file is back");
+}

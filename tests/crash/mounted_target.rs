@@ -1,0 +1,128 @@
+//! A restore into a folder in which something is mounted: nothing behind a
+//! mount point is removed.
+
+use std::{ffi::OsStr, path::Path};
+
+use snap_testkit::mounts::{in_own_mounts, mount_memory, tool};
+
+use crate::place::{bare, fails, folder, stderr, well};
+
+fn write(path: &Path, text: &str) {
+    fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+    fs_err::write(path, text).unwrap();
+}
+
+fn bind(from: &Path, to: &Path) {
+    let args = ["--bind".as_ref(), from.as_os_str(), to.as_os_str()];
+    assert!(tool("mount", args.map(OsStr::new)));
+}
+
+#[test]
+fn nothing_behind_a_mount_point_is_removed() {
+    in_own_mounts("mounted_target::nothing_behind_a_mount_point_is_removed", || {
+        let place = folder();
+        let (project, outside) = (place.path().join("project"), place.path().join("outside"));
+        write(&project.join("notes"), "saved");
+        write(&outside.join("precious"), "x");
+        // A mounted folder whose files are part of the snapshot.
+        fs_err::create_dir_all(project.join("saved")).unwrap();
+        mount_memory(&project.join("saved"), 512);
+        write(&project.join("saved/z"), "saved");
+        well(bare().current_dir(&project).args(["commit"]));
+        write(&project.join("saved/a"), "x");
+        write(&project.join("saved/b"), "x");
+        write(&project.join("saved/z"), "other");
+        let dry = ["restore", "latest", "--overwrite", "--delete", "-n"];
+        let listed = well(bare().current_dir(&project).args(dry));
+        assert_eq!(listed, "replace saved/z  (in no commit)\n");
+        well(bare().current_dir(&project).args(&dry[..4]));
+        assert_eq!(fs_err::read(project.join("saved/z")).unwrap(), b"saved");
+        assert!(project.join("saved/a").exists());
+
+        fs_err::create_dir_all(project.join("disk")).unwrap();
+        mount_memory(&project.join("disk"), 512);
+        write(&project.join("disk/data"), "x");
+        well(bare().current_dir(&project).args(["commit", "--one-file-system"]));
+
+        // Saved as an empty folder, extra, extra and bound, deep in an extra.
+        mount_memory(&project.join("extra-disk"), 512);
+        write(&project.join("extra-disk/data"), "x");
+        for bound in ["bound", "extra/deep/bound", "in-the-way"] {
+            fs_err::create_dir_all(project.join(bound)).unwrap();
+            bind(&outside, &project.join(bound));
+        }
+        write(&project.join("extra/gone"), "x");
+        write(&project.join("file-mount"), "");
+        bind(&outside.join("precious"), &project.join("file-mount"));
+
+        let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
+        let output = bare().current_dir(&project).args(args).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let mounted = ["disk", "extra-disk", "bound", "extra/deep/bound", "file-mount"];
+        for path in mounted {
+            let told = format!("kept `{path}`: another file system is mounted there");
+            assert!(said.contains(&told), "{told}\n{said}");
+        }
+        for data in ["disk/data", "extra-disk/data", "bound/precious", "file-mount"] {
+            assert!(project.join(data).exists(), "{data}");
+        }
+        assert!(outside.join("precious").exists() && !project.join("extra/gone").exists());
+    });
+}
+
+#[test]
+fn a_mount_point_in_the_way_of_a_file_blocks_it_and_keeps_what_is_in_it() {
+    const TEST: &str =
+        "mounted_target::a_mount_point_in_the_way_of_a_file_blocks_it_and_keeps_what_is_in_it";
+    in_own_mounts(TEST, || {
+        let place = folder();
+        let (project, outside) = (place.path().join("project"), place.path().join("outside"));
+        write(&project.join("a"), "a file");
+        write(&outside.join("precious"), "x");
+        well(bare().current_dir(&project).arg("commit"));
+        fs_err::remove_file(project.join("a")).unwrap();
+        fs_err::create_dir(project.join("a")).unwrap();
+        bind(&outside, &project.join("a"));
+        for dry in [&["-n"][..], &[]] {
+            let args = ["restore", "latest", "--overwrite", "--delete"];
+            let said = fails(bare().current_dir(&project).args(args).args(dry), 1);
+            assert!(said.contains("`a` is a folder that is not empty"), "{said}");
+            assert!(outside.join("precious").exists());
+        }
+    });
+}
+
+#[test]
+fn a_name_that_cannot_be_a_link_across_mounts_becomes_a_copy() {
+    in_own_mounts(
+        "mounted_target::a_name_that_cannot_be_a_link_across_mounts_becomes_a_copy",
+        || {
+            let place = folder();
+            let (project, outside) = (place.path().join("project"), place.path().join("outside"));
+            for (name, text) in [("small", "saved".to_owned()), ("large", "saved ".repeat(400_000))]
+            {
+                write(&project.join(name), &text);
+                fs_err::create_dir_all(project.join("m")).unwrap();
+                fs_err::hard_link(project.join(name), project.join("m").join(name)).unwrap();
+            }
+            well(bare().current_dir(&project).args(["commit"]));
+            fs_err::create_dir_all(&outside).unwrap();
+            write(&outside.join("small"), "other");
+            bind(&outside, &project.join("m"));
+            for name in ["small", "large"] {
+                write(&project.join(name), "changed");
+            }
+            let args = ["restore", "latest", "--overwrite"];
+            let output = bare().current_dir(&project).args(args).output().unwrap();
+            let said = stderr(&output);
+            assert!(output.status.success(), "{said}");
+            assert!(said.contains("could not set the hard link of 2 entries"), "{said}");
+            for name in ["small", "large"] {
+                let of = |path: &Path| fs_err::read(path.join(name)).unwrap();
+                assert!(of(&project).starts_with(b"saved"), "{name}");
+                assert_eq!(of(&project), of(&outside), "{name}");
+            }
+        },
+    );
+}

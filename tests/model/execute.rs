@@ -1,0 +1,368 @@
+//! Runs the operations of a sequence and compares what happens with the model.
+
+use std::{collections::BTreeSet, path::Path, rc::Rc, thread, time::Duration};
+
+use crate::{
+    check::{Before, Fresh, adopt_tips, check_store},
+    files::{self, Filling, Tree},
+    model::{Commit, Damage, Fault, Id, Model, Rules, grafted, nameable, selected},
+    operation::{CommitArgs, MountKind, Op, Place},
+    stored::Reader,
+    world::{Ran, World},
+};
+use fs_err as fs;
+
+/// Longer than the time for which snap does not trust the times of a file.
+const SETTLE: Duration = Duration::from_millis(25);
+
+/// How far the time of a commit may be from what the test takes for the present.
+const DAY_SECS: i64 = 86_400;
+
+/// One sequence under way.
+pub(crate) struct Execution {
+    /// The folders.
+    pub(crate) world: World,
+    /// What must be true of them.
+    pub(crate) model: Model,
+    /// Working folders with a mount on `m`.
+    pub(crate) mounted: Vec<(Place, MountKind)>,
+    /// Whether this process may mount.
+    pub(crate) may_mount: bool,
+    /// Whether the program wants consent before it removes what no commit
+    /// holds.
+    pub(crate) asks: bool,
+}
+
+/// Runs a sequence; the number of the failing step comes with the fault.
+pub(crate) fn run(
+    program: &Path,
+    may_mount: bool,
+    asks: bool,
+    ops: &[Op],
+) -> Result<(), (usize, Fault)> {
+    let world = World::new(program).unwrap();
+    let model = Model::default();
+    let mut execution = Execution { world, model, mounted: Vec::new(), may_mount, asks };
+    for (number, op) in ops.iter().enumerate() {
+        execution.step(op).map_err(|fault| (number, fault))?;
+    }
+    Ok(())
+}
+
+/// How a run of `commit` ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// By itself.
+    Exit,
+    /// It is killed after so long.
+    Kill(Duration),
+}
+
+impl Execution {
+    fn step(&mut self, op: &Op) -> Result<(), Fault> {
+        let place = op.place();
+        if let Some(place) = place
+            && place != Place::Project
+            && !matches!(op, Op::Clone(_))
+            && !self.world.folder(place).is_dir()
+        {
+            return Ok(());
+        }
+        match op {
+            Op::File(place, op) => {
+                // An operation that the files do not allow does nothing.
+                let _ = self.change_file(*place, op);
+                Ok(())
+            }
+            Op::Settle => {
+                thread::sleep(SETTLE);
+                Ok(())
+            }
+            Op::Mount(place, kind) => {
+                self.mount(*place, *kind);
+                Ok(())
+            }
+            Op::Commit(place, args) => self.commit(*place, args, End::Exit),
+            Op::Kill(place, micros) => {
+                let end = End::Kill(Duration::from_micros(*micros));
+                self.commit(*place, &CommitArgs::default(), end)
+            }
+            Op::Burst(place, number) => (0..6).try_for_each(|at| {
+                let name = if *place == Place::Partial { "d/n" } else { "n" };
+                let filling = Filling { number: number + at, large: false };
+                let _ = files::write(&self.world.folder(*place).join(name), filling);
+                self.commit(*place, &CommitArgs::default(), End::Exit)
+            }),
+            Op::Restore(place, args) => self.restore(*place, args),
+            Op::Undo(place, redo) => self.undo(*place, *redo),
+            Op::Damage(place, which, kind) => {
+                self.damage(*place, *which, *kind);
+                Ok(())
+            }
+            Op::Drop(place, name) => {
+                let _ = fs::remove_dir_all(self.world.store(*place).join(name));
+                Ok(())
+            }
+            Op::Verify(place, data) => self.verify(*place, *data),
+            Op::Status(place) => self.status(*place),
+            Op::Clone(place) => self.clone_remote(*place),
+            Op::Push(place) => self.push(*place),
+            Op::Pull(place) => self.pull(*place),
+        }
+    }
+
+    /// Whether the folder has a store, finished and not only begun.
+    pub(crate) fn has_store(&self, place: Place) -> bool {
+        self.world.has_store(place)
+    }
+
+    /// What is mounted on `m` of a folder.
+    pub(crate) fn mounted_on(&self, place: Place) -> Option<MountKind> {
+        self.mounted.iter().find(|(mounted, _)| *mounted == place).map(|(_, kind)| *kind)
+    }
+
+    /// The rules of a folder's `.snapignore`.
+    pub(crate) fn rules(&self, place: Place) -> Rules {
+        let text = fs::read_to_string(self.world.folder(place).join(".snapignore"));
+        Rules::parse(&text.unwrap_or_default())
+    }
+
+    fn commit(&mut self, place: Place, args: &CommitArgs, end: End) -> Result<(), Fault> {
+        let before = Before::read(&self.world);
+        let files = before.of(place);
+        let mut rules = self.rules(place);
+        rules.tmp |= args.exclude;
+        let behind = args.one_file_system && self.mounted_on(place) == Some(MountKind::Memory);
+        let disk = selected(files, rules, behind);
+        // The branch of the first commit is the current one, so that is `main`.
+        let may_branch = place != Place::Partial && self.model.store(place).tip().is_some();
+        let branch = if args.side && may_branch { "side" } else { "main" };
+        let tip_before = self.model.store(place).tips.get(branch).cloned();
+        let parent = tip_before.as_ref().map(|tip| self.model.commits[tip].tree.clone());
+        let parent = parent.unwrap_or_default();
+        let paths = if branch == "side" || tip_before.is_none() {
+            Vec::new()
+        } else {
+            nameable(&args.paths, files, &parent, rules, behind)
+        };
+        if !args.paths.is_empty() && paths.is_empty() {
+            return Ok(());
+        }
+        // After an undone clone the base says what is outside the scope.
+        if place == Place::Partial && tip_before.is_none() {
+            return Ok(());
+        }
+        let own: Vec<&str> = match place {
+            Place::Partial if paths.is_empty() => vec!["d"],
+            _ => paths.iter().map(String::as_str).collect(),
+        };
+        let expected = if own.is_empty() { disk } else { grafted(&parent, &disk, &own) };
+        let foreign = if branch == "side" { BTreeSet::new() } else { self.model.foreign(place) };
+
+        let options = CommitArgs { side: branch == "side", ..args.clone() };
+        let mut command = self.world.command(&self.world.folder(place));
+        command.args(options.options()).args(&paths);
+        if let Some(year) = args.year {
+            command.env("SNAP_TIME", format!("{year}-01-01T00:00:00Z"));
+        }
+        let ran: Ran = match end {
+            End::Exit => command.output().unwrap().into(),
+            End::Kill(after) => {
+                let mut child = command.spawn().unwrap();
+                thread::sleep(after);
+                let _ = child.kill();
+                child.wait_with_output().unwrap().into()
+            }
+        };
+        before.check_unchanged(&self.world, None)?;
+        if args.dry_run {
+            return self.check_tip(place, branch, tip_before.as_ref(), "a dry run moves a branch");
+        }
+        let printed = ran.id();
+        let id = match (end, ran.code) {
+            (End::Kill(_), None) => match self.tip_after_kill(place)? {
+                None => return printed.map_or(Ok(()), |id| Err(lost_ref(&id))),
+                Some(tip) if Some(&tip) == tip_before.as_ref() && printed.is_none() => {
+                    return check_store(&self.world, &mut self.model, place, None);
+                }
+                Some(tip) => tip,
+            },
+            (_, Some(0)) => match printed {
+                Some(id) => id,
+                None => return Err(Fault::new("a commit ends well without an id", ran.told())),
+            },
+            _ => {
+                let is_hurt = self.model.store(place).damage == Damage::Hidden
+                    || (self.model.store(place).damage > Damage::None && !own.is_empty())
+                    || self.is_history_lost(place);
+                let is_refused = !foreign.is_empty() && !args.onto_tip && ran.code == Some(1);
+                if !is_hurt && !is_refused {
+                    return Err(Fault::new("a commit fails without a reason", ran.told()));
+                }
+                return self.check_tip(
+                    place,
+                    branch,
+                    tip_before.as_ref(),
+                    "a failed commit moves a branch",
+                );
+            }
+        };
+        let is_new = Some(&id) != tip_before.as_ref();
+        let takes_back =
+            args.paths.is_empty() || foreign.iter().any(|id| self.model.changes(id, &own));
+        if is_new && !foreign.is_empty() && !args.onto_tip && takes_back {
+            let reverted: Vec<_> = foreign.iter().map(|id| format!("{id:.12}")).collect();
+            let detail = format!("{id:.12} follows {}, which the files lack", reverted.join(", "));
+            return Err(Fault::new("a commit reverts what was pulled", detail));
+        }
+        if !own.is_empty()
+            && let Some(tip) = &tip_before
+        {
+            // What is kept was left out by the rules of that time.
+            rules = rules.or(self.model.commits[tip].rules);
+        }
+        let time_secs = self.acknowledge(place, branch, &id, expected, rules);
+        if is_new {
+            self.model.store(place).seen.insert(id.clone());
+        }
+        let is_dated = |secs: i64| (secs - args.clock_secs()).abs() < DAY_SECS;
+        if is_new && !time_secs.is_none_or(is_dated) {
+            let detail = format!("{id:.12} was made at {time_secs:?}");
+            return Err(Fault::new("a commit has another time than the clock", detail));
+        }
+        if args.onto_tip
+            && args.paths.is_empty()
+            && let Some(tip) = &tip_before
+        {
+            let seen = self.model.ancestors(tip);
+            self.model.store(place).seen.extend(seen);
+        }
+        let fresh = Fresh { id: &id, paths: own };
+        check_store(&self.world, &mut self.model, place, Some(&fresh))?;
+        let is_plain = *args == CommitArgs::default() && end == End::Exit;
+        if is_plain && place != Place::Partial && self.model.store(place).damage == Damage::None {
+            self.check_clean(place)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a commit was acknowledged. Returns when it was made, if that
+    /// can be read.
+    fn acknowledge(
+        &mut self,
+        place: Place,
+        branch: &str,
+        id: &Id,
+        expected: Tree,
+        rules: Rules,
+    ) -> Option<i64> {
+        let reader = Reader::open(&self.world.store(place)).ok();
+        let read = reader.and_then(|reader| reader.parents_and_time(id));
+        let (parents, time_secs) = read.map_or_else(Default::default, |(p, t)| (p, Some(t)));
+        let commit = Commit { tree: Rc::new(expected), parents, by: place, rules };
+        self.model.commits.entry(id.clone()).or_insert(commit);
+        let store = self.model.store(place);
+        store.hold(id);
+        store.tips.insert(branch.to_owned(), id.clone());
+        time_secs
+    }
+
+    /// Whether the program cannot read the commits that a new one follows.
+    fn is_history_lost(&mut self, place: Place) -> bool {
+        let lost = &self.model.store(place).lost;
+        lost.values().any(|paths| paths.contains(&None))
+    }
+
+    fn tip_after_kill(&mut self, place: Place) -> Result<Option<Id>, Fault> {
+        if !self.has_store(place) {
+            return Ok(None);
+        }
+        let told = |message| Fault::new("a store cannot be read", message);
+        let reader = Reader::open(&self.world.store(place)).map_err(told)?;
+        Ok(reader.tips().map_err(told)?.get("main").cloned())
+    }
+
+    /// Fails when a branch does not stand where it stood, and checks the store.
+    fn check_tip(
+        &mut self,
+        place: Place,
+        branch: &str,
+        expected: Option<&Id>,
+        kind: &'static str,
+    ) -> Result<(), Fault> {
+        if !self.has_store(place) {
+            return Ok(());
+        }
+        let told = |message| Fault::new("a store cannot be read", message);
+        let reader = Reader::open(&self.world.store(place)).map_err(told)?;
+        let found = reader.tips().map_err(told)?.get(branch).cloned();
+        if found.as_ref() != expected {
+            return Err(Fault::new(
+                kind,
+                format!("{branch} stood on {expected:?}, is on {found:?}"),
+            ));
+        }
+        check_store(&self.world, &mut self.model, place, None)
+    }
+
+    /// Right after a commit of everything nothing has changed.
+    fn check_clean(&mut self, place: Place) -> Result<(), Fault> {
+        let ran = self.world.run(&self.world.folder(place), ["status", "-s"]);
+        if ran.code != Some(0) || !ran.stdout.is_empty() {
+            let detail = format!("{}\n{}", ran.told(), ran.stdout);
+            return Err(Fault::new("status shows changes right after a commit", detail));
+        }
+        Ok(())
+    }
+
+    fn status(&mut self, place: Place) -> Result<(), Fault> {
+        let before = Before::read(&self.world);
+        self.world.run(&self.world.folder(place), ["status"]);
+        before.check_unchanged(&self.world, None)?;
+        check_store(&self.world, &mut self.model, place, None)
+    }
+
+    fn undo(&mut self, place: Place, redo: bool) -> Result<(), Fault> {
+        if !self.has_store(place) {
+            return Ok(());
+        }
+        let before = Before::read(&self.world);
+        let args: &[&str] = if redo { &["undo", "--redo"] } else { &["undo"] };
+        self.world.run(&self.world.folder(place), args);
+        before.check_unchanged(&self.world, None)?;
+        adopt_tips(&self.world, &mut self.model, place)?;
+        check_store(&self.world, &mut self.model, place, None)
+    }
+
+    fn verify(&mut self, place: Place, data: bool) -> Result<(), Fault> {
+        if !self.has_store(place) {
+            return Ok(());
+        }
+        let before = Before::read(&self.world);
+        let args: &[&str] = if data { &["verify", "--data"] } else { &["verify"] };
+        let ran = self.world.run(&self.world.folder(place), args);
+        before.check_unchanged(&self.world, None)?;
+        let reachable = self.model.reachable(place);
+        let store = self.model.store(place);
+        let is_hurt = store.lost.keys().any(|id| reachable.contains(id));
+        let sees = data || store.damage != Damage::Hidden;
+        match ran.code {
+            Some(0) if is_hurt && sees => {
+                let lost = format!("{:?}", store.lost);
+                return Err(Fault::new("verify does not find damage", lost));
+            }
+            Some(0) => {}
+            Some(4) if store.damage != Damage::None => {
+                if data || store.damage == Damage::Lost {
+                    store.damage = Damage::Known;
+                }
+            }
+            _ => return Err(Fault::new("verify fails without a reason", ran.told())),
+        }
+        check_store(&self.world, &mut self.model, place, None)
+    }
+}
+
+fn lost_ref(id: &Id) -> Fault {
+    Fault::new("an acknowledged commit is lost", format!("{id:.12} was printed before the kill"))
+}

@@ -1,0 +1,221 @@
+//! What a folder holds, read by plain system calls and without any of snap's
+//! own readers, so that a fault in those cannot hide itself.
+
+use std::{
+    collections::BTreeMap,
+    fs::FileTimes,
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use fs_err as fs;
+use snap_core::base::id::BlobId;
+use snap_testkit::{bytes::Corpus, rng::mix};
+
+/// Entries by their path below a folder, with `/` between names.
+pub(crate) type Tree = BTreeMap<String, Node>;
+
+/// One entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Permission bits; 0 for a symlink, whose mode means nothing.
+    pub(crate) mode: u32,
+    /// Seconds and nanoseconds; 0 for a folder, whose time each change moves.
+    pub(crate) mtime: (i64, i64),
+    /// The value of the attribute `user.model`.
+    pub(crate) attribute: Option<Vec<u8>>,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file, by its length and the hash of its content.
+    File(u64, BlobId),
+    /// A folder.
+    Folder,
+    /// A link to this target.
+    Symlink(String),
+}
+
+/// The attribute that the test sets.
+const ATTRIBUTE: &str = "user.model";
+
+/// Length of an ordinary file: each has the same, so that a rewrite in place
+/// changes no size.
+const SMALL_BYTES: usize = 600;
+
+/// Length of a large file: above the size from which snap cuts files.
+const LARGE_BYTES: usize = (1 << 20) + 200_000;
+
+/// What a file is filled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filling {
+    /// Which of many contents.
+    pub(crate) number: u64,
+    /// Whether the file is large enough to be cut into chunks.
+    pub(crate) large: bool,
+}
+
+impl Filling {
+    /// The bytes.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let len = if self.large { LARGE_BYTES } else { SMALL_BYTES };
+        Corpus::Random.make_seeded(len, mix(2026, self.number))
+    }
+}
+
+/// Reads all that is below `dir`, except what the folder itself has under the
+/// name `.snap`. A folder that does not exist holds nothing.
+pub(crate) fn observe(dir: &Path) -> io::Result<Tree> {
+    let mut tree = Tree::new();
+    if dir.is_dir() {
+        walk(dir, "", &mut tree)?;
+    }
+    Ok(tree)
+}
+
+fn walk(dir: &Path, prefix: &str, tree: &mut Tree) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().expect("the test uses plain names only");
+        if prefix.is_empty() && name == ".snap" {
+            continue;
+        }
+        let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+        let node = read(&entry.path())?;
+        let is_folder = node.kind == Kind::Folder;
+        tree.insert(path.clone(), node);
+        if is_folder {
+            walk(&entry.path(), &path, tree)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> io::Result<Node> {
+    let stat = fs::symlink_metadata(path)?;
+    let mut mtime = (stat.mtime(), stat.mtime_nsec());
+    let mut mode = stat.mode() & 0o7777;
+    let kind = if stat.is_dir() {
+        mtime = (0, 0);
+        Kind::Folder
+    } else if stat.is_symlink() {
+        mode = 0;
+        let target = fs::read_link(path)?;
+        Kind::Symlink(target.into_os_string().into_string().expect("a plain target"))
+    } else {
+        let content = fs::read(path)?;
+        Kind::File(content.len() as u64, BlobId::of(&content))
+    };
+    Ok(Node { kind, mode, mtime, attribute: attribute(path) })
+}
+
+/// The value of the attribute, if there is one.
+fn attribute(path: &Path) -> Option<Vec<u8>> {
+    let mut value = vec![0; 64];
+    let len = rustix::fs::lgetxattr(path, ATTRIBUTE, value.as_mut_slice()).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+/// The attribute's value as a store's metadata says it.
+pub(crate) fn stored_attribute(metadata: &snap_core::format::tree::Metadata) -> Option<Vec<u8>> {
+    let found = metadata.xattrs.iter().find(|xattr| *xattr.name == *ATTRIBUTE.as_bytes());
+    found.map(|xattr| xattr.value.to_vec())
+}
+
+/// Sets the attribute; a file system without attributes leaves it out.
+pub(crate) fn set_attribute(path: &Path, value: u8) {
+    let flags = rustix::fs::XattrFlags::empty();
+    let _ = rustix::fs::lsetxattr(path, ATTRIBUTE, &[value], flags);
+}
+
+/// Writes a new file, with the folders above it. A folder that stands in its
+/// place stays.
+pub(crate) fn write(path: &Path, filling: Filling) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent()
+        && fs::create_dir_all(parent).is_err()
+    {
+        return Ok(());
+    }
+    fs::write(path, filling.bytes())
+}
+
+/// Writes over the bytes of a file that exists, and puts its modification time
+/// back if `keep_mtime`.
+pub(crate) fn rewrite(path: &Path, filling: Filling, keep_mtime: bool) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+    let modified = file.metadata()?.modified()?;
+    file.write_all(&filling.bytes())?;
+    if keep_mtime {
+        file.file().set_times(FileTimes::new().set_modified(modified))?;
+    }
+    Ok(())
+}
+
+/// Sets the modification time of a file: so many seconds after 2020 began.
+pub(crate) fn touch(path: &Path, secs: u64) -> io::Result<()> {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800 + secs);
+    let file = fs::OpenOptions::new().write(true).open(path)?;
+    file.file().set_times(FileTimes::new().set_modified(time))
+}
+
+/// Sets the permission bits of a file or folder.
+pub(crate) fn chmod(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
+/// Removes a file, or a folder with all that is below it.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
+}
+
+/// Whether `path` is `folder` or lies below it. Everything lies below "".
+pub(crate) fn is_within(path: &str, folder: &str) -> bool {
+    folder.is_empty()
+        || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The first few differences between two trees, for messages.
+pub(crate) fn differences(expected: &Tree, found: &Tree) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (path, node) in expected {
+        match found.get(path) {
+            None => lines.push(format!("{path}: missing")),
+            Some(other) if other != node => {
+                lines.push(format!("{path}: {}", unequal(node, other)));
+            }
+            Some(_) => {}
+        }
+    }
+    let extra = found.keys().filter(|path| !expected.contains_key(*path));
+    lines.extend(extra.map(|path| format!("{path}: should not exist")));
+    lines.truncate(8);
+    lines
+}
+
+fn unequal(expected: &Node, found: &Node) -> String {
+    match () {
+        () if expected.kind != found.kind => {
+            format!("expected {:?}, found {:?}", expected.kind, found.kind)
+        }
+        () if expected.mode != found.mode => {
+            format!("expected mode {:o}, found {:o}", expected.mode, found.mode)
+        }
+        () if expected.mtime != found.mtime => {
+            format!("expected time {:?}, found {:?}", expected.mtime, found.mtime)
+        }
+        () => format!("expected attribute {:?}, found {:?}", expected.attribute, found.attribute),
+    }
+}

@@ -1,0 +1,326 @@
+//! Random sequences of operations.
+//!
+//! There are few paths and few contents, so that operations meet; a path that
+//! was used lately is used again more often than others, because most faults
+//! need several steps on one file.
+
+use snap_testkit::rng::Rng;
+
+use crate::{
+    features::Features,
+    files::Filling,
+    operation::{CommitArgs, DamageKind, FileOp, MountKind, Op, Place, RestoreArgs},
+};
+
+/// Paths of ordinary files. `*.tmp` and `ign/` are what ignore rules name.
+const FILES: [&str; 12] =
+    ["a", "b", "c", "d/a", "d/b", "d/e/c", "d/e/k", "x.tmp", "d/y.tmp", "ign/z", "m/f", "inner/h"];
+
+/// Paths of folders, for renames, removals and commits of a path.
+const FOLDERS: [&str; 5] = ["d", "d/e", "ign", "inner", "m"];
+
+/// What a `.snapignore` says.
+const IGNORE: [&[&str]; 4] = [&[], &["*.tmp"], &["ign/"], &["*.tmp", "ign/"]];
+
+/// Contents of ordinary files.
+const CONTENTS: u64 = 16;
+
+/// Steps of a sequence, at least and at most.
+const STEPS: (usize, usize) = (12, 40);
+
+/// What a sequence is mostly about, so that rare operations meet others of
+/// their kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    /// Files that change in ways that are hard to notice.
+    Changes,
+    /// Restores over files that exist.
+    Restores,
+    /// Packs that are lost or damaged.
+    Damage,
+    /// Clones, pushes and pulls.
+    Remotes,
+    /// A clone of one path.
+    Partial,
+}
+
+/// Every theme.
+const THEMES: [Theme; 5] =
+    [Theme::Changes, Theme::Restores, Theme::Damage, Theme::Remotes, Theme::Partial];
+
+struct Generator<'f> {
+    rng: Rng,
+    theme: Theme,
+    features: &'f Features,
+    recent: Vec<String>,
+}
+
+/// Makes the sequence that belongs to `seed`.
+pub(crate) fn sequence(seed: u64, features: &Features) -> Vec<Op> {
+    let mut rng = Rng::new(seed);
+    let theme = THEMES[rng.index(THEMES.len())];
+    let steps = STEPS.0 + rng.index(STEPS.1 - STEPS.0 + 1);
+    let mut generator = Generator { rng, theme, features, recent: Vec::new() };
+    let mut ops = Vec::new();
+    // Most operations need files, and most of those a commit of them.
+    for path in ["a", "d/a"] {
+        let filling = generator.filling();
+        ops.push(Op::File(Place::Project, FileOp::Write(path.to_owned(), filling)));
+    }
+    if matches!(theme, Theme::Remotes | Theme::Partial) {
+        let commit = Op::Commit(Place::Project, CommitArgs::default());
+        ops.extend([commit, Op::Push(Place::Project)]);
+        let place = if theme == Theme::Partial { Place::Partial } else { Place::Clone };
+        ops.push(Op::Clone(place));
+    }
+    while ops.len() < steps {
+        generator.step(&mut ops);
+    }
+    ops
+}
+
+impl Generator<'_> {
+    /// Whether something happens that happens once in `times`.
+    fn chance(&mut self, times: u64) -> bool {
+        self.rng.below(times) == 0
+    }
+
+    /// Whether an option is given that is given once in `times`, if the
+    /// program has it.
+    fn option(&mut self, name: &'static str, times: u64) -> bool {
+        let wanted = self.chance(times);
+        wanted && self.features.has(name)
+    }
+
+    fn place(&mut self) -> Place {
+        match (self.theme, self.rng.below(6)) {
+            (Theme::Remotes, 0..3) => Place::Clone,
+            (Theme::Partial, 0..4) => Place::Partial,
+            _ => Place::Project,
+        }
+    }
+
+    fn filling(&mut self) -> Filling {
+        Filling { number: self.rng.below(CONTENTS), large: self.chance(25) }
+    }
+
+    /// A path of a file below the scope of the place.
+    fn file(&mut self, place: Place) -> String {
+        let recent = (!self.recent.is_empty() && !self.chance(3)).then(|| {
+            let last = self.recent.len().min(3);
+            self.recent[self.recent.len() - 1 - self.rng.index(last)].clone()
+        });
+        let any = FILES[self.rng.index(FILES.len())].to_owned();
+        let path = recent.unwrap_or(any);
+        let path = if place == Place::Partial && !path.starts_with("d/") {
+            ["d/a", "d/b", "d/e/c"][self.rng.index(3)].to_owned()
+        } else {
+            path
+        };
+        self.recent.push(path.clone());
+        path
+    }
+
+    fn folder(&mut self, place: Place) -> String {
+        if place == Place::Partial {
+            return "d/e".to_owned();
+        }
+        FOLDERS[self.rng.index(FOLDERS.len())].to_owned()
+    }
+
+    /// A path of a file or a folder.
+    fn path(&mut self, place: Place) -> String {
+        if self.chance(4) { self.folder(place) } else { self.file(place) }
+    }
+
+    fn step(&mut self, ops: &mut Vec<Op>) {
+        let place = self.place();
+        match self.rng.below(100) {
+            0..42 => {
+                let op = self.file_op(place);
+                ops.push(Op::File(place, op));
+            }
+            42..50 => ops.push(Op::Settle),
+            50..68 => self.commit(place, ops),
+            68..74 => self.commit_plainly(place, ops),
+            _ => self.themed(place, ops),
+        }
+    }
+
+    /// A commit of everything, after a rest or not, and sometimes twice.
+    fn commit_plainly(&mut self, place: Place, ops: &mut Vec<Op>) {
+        if self.chance(2) {
+            ops.push(Op::Settle);
+        }
+        ops.push(Op::Commit(place, CommitArgs::default()));
+    }
+
+    fn commit(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let mut args = CommitArgs {
+            checksum: self.option("commit --checksum", 10),
+            side: self.chance(12),
+            onto_tip: self.option("commit --onto-tip", 6),
+            exclude: self.chance(6),
+            one_file_system: self.chance(6),
+            allow_empty: self.chance(12),
+            dry_run: self.chance(12),
+            year: self.chance(15).then(|| if self.chance(2) { 2099 } else { 2001 }),
+            ..CommitArgs::default()
+        };
+        if self.chance(6) {
+            let count = 1 + self.rng.index(2);
+            args.paths = (0..count).map(|_| self.path(place)).collect();
+        }
+        if self.chance(3) {
+            ops.push(Op::Settle);
+        }
+        ops.push(Op::Commit(place, args));
+    }
+
+    fn file_op(&mut self, place: Place) -> FileOp {
+        match self.rng.below(20) {
+            0..6 => FileOp::Write(self.file(place), self.filling()),
+            6..11 => {
+                let filling = Filling { large: false, ..self.filling() };
+                FileOp::Rewrite(self.file(place), filling, self.rng.below(3) > 0)
+            }
+            11..14 => {
+                let from = self.path(place);
+                FileOp::Rename(from, self.file(place))
+            }
+            14 => {
+                let from = self.file(place);
+                FileOp::Link(from, self.file(place))
+            }
+            15 => FileOp::Remove(self.path(place)),
+            16 => {
+                let modes = [0o644, 0o600, 0o755, 0o750];
+                let mode = modes[self.rng.index(modes.len())];
+                FileOp::Chmod(self.file(place), mode)
+            }
+            17 => match self.rng.below(4) {
+                0 => FileOp::Touch(self.file(place), self.rng.below(3)),
+                1 => FileOp::Symlink(self.file(place), self.file(place)),
+                _ => FileOp::Attribute(self.file(place), self.rng.below(3) as u8),
+            },
+            18 if place != Place::Partial => FileOp::Ignore(IGNORE[self.rng.index(IGNORE.len())]),
+            _ if place != Place::Partial && self.chance(2) => {
+                let path = if self.chance(2) { "inner" } else { "d/e" };
+                if self.option("lookalike folders", 3) {
+                    FileOp::Lookalike(path.to_owned())
+                } else {
+                    FileOp::Nest(path.to_owned())
+                }
+            }
+            _ => FileOp::Write(self.file(place), self.filling()),
+        }
+    }
+
+    /// An operation of the sequence's theme.
+    fn themed(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let theme = if self.chance(4) { THEMES[self.rng.index(THEMES.len())] } else { self.theme };
+        match theme {
+            Theme::Changes => self.hidden_change(place, ops),
+            Theme::Restores if place != Place::Partial => match self.rng.below(8) {
+                0 => ops.push(Op::Mount(place, Some(MountKind::Memory))),
+                1 => ops.push(Op::Mount(place, Some(MountKind::Bind))),
+                2 if self.chance(2) => ops.push(Op::Mount(place, None)),
+                _ => {
+                    let args = self.restore(place);
+                    ops.push(Op::Restore(place, args));
+                }
+            },
+            Theme::Restores => {
+                let args = RestoreArgs { path: Some("d".to_owned()), ..self.restore(place) };
+                ops.push(Op::Restore(place, args));
+            }
+            Theme::Damage => self.damage(place, ops),
+            Theme::Remotes | Theme::Partial => ops.push(match self.rng.below(8) {
+                0..3 => Op::Push(place),
+                3..6 => Op::Pull(place),
+                6 => Op::Clone(Place::Clone),
+                _ => Op::Clone(Place::Partial),
+            }),
+        }
+    }
+
+    fn hidden_change(&mut self, place: Place, ops: &mut Vec<Op>) {
+        match self.rng.below(8) {
+            0 => ops.push(Op::Burst(place, self.rng.below(CONTENTS))),
+            1 => ops.push(Op::Undo(place, self.chance(3))),
+            2 => ops.push(Op::Status(place)),
+            3 => ops.push(Op::Kill(place, 500 + self.rng.below(15_000))),
+            4 => ops.push(Op::Verify(place, true)),
+            _ => {
+                // A file that was committed, then moved or linked and changed
+                // behind the back of its times.
+                let path = self.file(place);
+                let filling = Filling { large: false, ..self.filling() };
+                if self.chance(2) {
+                    let other = self.file(place);
+                    let (from, to) = (path.clone(), other.clone());
+                    let op = if self.chance(3) {
+                        FileOp::Link(from, to)
+                    } else {
+                        FileOp::Rename(from, to)
+                    };
+                    ops.push(Op::File(place, op));
+                }
+                let changed = self.recent.last().cloned().unwrap_or(path);
+                let keep_mtime = !self.chance(4);
+                ops.push(Op::File(place, FileOp::Rewrite(changed.clone(), filling, keep_mtime)));
+                if self.chance(2) {
+                    ops.push(Op::Commit(place, CommitArgs::default()));
+                }
+                if self.chance(3) {
+                    let to = self.file(place);
+                    ops.push(Op::File(place, FileOp::Rename(changed, to)));
+                    self.commit_plainly(place, ops);
+                }
+            }
+        }
+    }
+
+    fn restore(&mut self, place: Place) -> RestoreArgs {
+        let delete = self.chance(2);
+        RestoreArgs {
+            back: self.rng.below(4),
+            path: self.chance(5).then(|| self.path(place)),
+            elsewhere: self.chance(5),
+            overwrite: delete || !self.chance(4),
+            delete,
+            delete_excluded: delete && self.option("restore --delete-excluded", 4),
+            dry_run: self.chance(8),
+            yes: self.option("restore --yes", 2),
+            checksum: self.chance(8),
+            exclude: self.chance(10),
+        }
+    }
+
+    fn damage(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let place = if place == Place::Partial { Place::Project } else { place };
+        match self.rng.below(8) {
+            0 => ops.push(Op::Drop(place, if self.chance(2) { "cache" } else { "index" })),
+            1..4 => {
+                let kind = match self.rng.below(4) {
+                    0..2 => DamageKind::Lose,
+                    2 => DamageKind::Flip(self.rng.below(1000)),
+                    _ => DamageKind::Truncate,
+                };
+                ops.push(Op::Damage(place, self.rng.below(6), kind));
+                if self.chance(2) {
+                    ops.push(Op::Verify(place, self.chance(2)));
+                }
+                if self.chance(2) {
+                    ops.push(Op::Commit(place, CommitArgs::default()));
+                }
+            }
+            4..6 => ops.push(Op::Verify(place, !self.chance(3))),
+            6 => ops.push(Op::Burst(place, self.rng.below(CONTENTS))),
+            _ => {
+                let args = self.restore(place);
+                ops.push(Op::Restore(place, args));
+            }
+        }
+    }
+}

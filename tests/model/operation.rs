@@ -1,0 +1,368 @@
+//! The operations of a sequence, and how each is shown as a line of a script.
+//!
+//! An operation names everything that it needs, and does nothing where that is
+//! missing, such as a rename of a file that does not exist. So each part of a
+//! sequence is a sequence, which is what the minimiser relies on. For the same
+//! reason a commit leaves out paths that do not exist or lie in each other.
+
+use std::fmt;
+
+use snap_core::base::time::Time;
+
+use crate::files::Filling;
+
+/// A working folder with its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// The project that exists from the start.
+    Project,
+    /// A clone of the remote, whole.
+    Clone,
+    /// A clone of the remote with the path `d` only.
+    Partial,
+    /// The remote: a bare store in a folder, without working files.
+    Hub,
+}
+
+impl Place {
+    /// Every working folder.
+    pub(crate) const WORKING: [Self; 3] = [Self::Project, Self::Clone, Self::Partial];
+
+    /// Name of the folder.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Project => "project",
+            Self::Clone => "clone",
+            Self::Partial => "partial",
+            Self::Hub => "hub",
+        }
+    }
+
+    /// The path to which a clone is limited.
+    pub(crate) fn scope(self) -> &'static str {
+        if self == Self::Partial { "d" } else { "" }
+    }
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Op {
+    /// Changes files, as a user would.
+    File(Place, FileOp),
+    /// Waits until the times of all files count as settled.
+    Settle,
+    /// Mounts something on the folder `m`, or unmounts it.
+    Mount(Place, Option<MountKind>),
+    /// Commits.
+    Commit(Place, CommitArgs),
+    /// Commits several times, each with another content of `n`, so that packs
+    /// are merged.
+    Burst(Place, u64),
+    /// Restores.
+    Restore(Place, RestoreArgs),
+    /// Takes back the last change of a ref, or makes it again.
+    Undo(Place, bool),
+    /// Hurts or removes a pack: which one, and how.
+    Damage(Place, u64, DamageKind),
+    /// Removes a derived folder of the store.
+    Drop(Place, &'static str),
+    /// Verifies the store, with its data or only its structure.
+    Verify(Place, bool),
+    /// Compares the working folder with the last commit.
+    Status(Place),
+    /// Clones the remote.
+    Clone(Place),
+    /// Brings the commits here to the remote.
+    Push(Place),
+    /// Brings the commits of the remote here.
+    Pull(Place),
+    /// Starts a commit and kills it after so many microseconds.
+    Kill(Place, u64),
+}
+
+/// A change to files of a working folder.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum FileOp {
+    /// Writes a new file or replaces the content of one.
+    Write(String, Filling),
+    /// Writes over a file in place; `true` puts the mtime back.
+    Rewrite(String, Filling, bool),
+    /// Renames a file or folder.
+    Rename(String, String),
+    /// Gives a file a second name.
+    Link(String, String),
+    /// Makes a symlink.
+    Symlink(String, String),
+    /// Removes a file or folder.
+    Remove(String),
+    /// Sets permission bits.
+    Chmod(String, u32),
+    /// Sets the modification time.
+    Touch(String, u64),
+    /// Sets the attribute.
+    Attribute(String, u8),
+    /// Writes `.snapignore` with these patterns, or removes it.
+    Ignore(&'static [&'static str]),
+    /// Makes a store with one commit in this folder.
+    Nest(String),
+    /// Makes a folder called `.snap` that is not a store, with one file.
+    Lookalike(String),
+}
+
+/// What is mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MountKind {
+    /// An empty file system in memory, which then gets a file.
+    Memory,
+    /// A folder outside of the project.
+    Bind,
+}
+
+/// How a pack is hurt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DamageKind {
+    /// It is removed.
+    Lose,
+    /// One bit at this thousandth of its length changes.
+    Flip(u64),
+    /// Its last third is cut off.
+    Truncate,
+}
+
+/// Choices of a commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommitArgs {
+    /// Paths to update; empty for all.
+    pub(crate) paths: Vec<String>,
+    /// Reads everything.
+    pub(crate) checksum: bool,
+    /// Commits to the branch `side`.
+    pub(crate) side: bool,
+    /// Accepts commits that the working folder does not have.
+    pub(crate) onto_tip: bool,
+    /// Leaves `*.tmp` out.
+    pub(crate) exclude: bool,
+    /// Does not follow mounts.
+    pub(crate) one_file_system: bool,
+    /// Makes a commit also when nothing changed.
+    pub(crate) allow_empty: bool,
+    /// Writes nothing.
+    pub(crate) dry_run: bool,
+    /// The year that the clock shows.
+    pub(crate) year: Option<u32>,
+}
+
+/// Choices of a restore.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestoreArgs {
+    /// Which of the acknowledged commits, counted from the latest.
+    pub(crate) back: u64,
+    /// A path in the commit.
+    pub(crate) path: Option<String>,
+    /// Writes into a folder of its own instead of the working folder.
+    pub(crate) elsewhere: bool,
+    /// Replaces what differs.
+    pub(crate) overwrite: bool,
+    /// Removes what the commit lacks.
+    pub(crate) delete: bool,
+    /// Removes also what was never saved.
+    pub(crate) delete_excluded: bool,
+    /// Writes nothing.
+    pub(crate) dry_run: bool,
+    /// Agrees to lose what cannot be brought back.
+    pub(crate) yes: bool,
+    /// Trusts nothing that is known of files.
+    pub(crate) checksum: bool,
+    /// Leaves `*.tmp` alone.
+    pub(crate) exclude: bool,
+}
+
+impl CommitArgs {
+    /// What the clock shows, in seconds since 1970.
+    pub(crate) fn clock_secs(&self) -> i64 {
+        match self.year {
+            None => Time::now().secs,
+            Some(2001) => 978_307_200,
+            Some(2099) => 4_070_908_800,
+            Some(year) => panic!("no sequence is about {year}"),
+        }
+    }
+
+    /// The arguments of the program, without the paths.
+    pub(crate) fn options(&self) -> Vec<&'static str> {
+        let mut options = vec!["commit"];
+        let mut add = |is_given: bool, words: &[&'static str]| {
+            options.extend(words.iter().copied().filter(|_| is_given));
+        };
+        add(self.checksum, &["--checksum"]);
+        add(self.side, &["-b", "side"]);
+        add(self.onto_tip, &["--onto-tip"]);
+        add(self.exclude, &["--exclude", "*.tmp"]);
+        add(self.one_file_system, &["--one-file-system"]);
+        add(self.allow_empty, &["--allow-empty"]);
+        add(self.dry_run, &["--dry-run"]);
+        options
+    }
+}
+
+impl RestoreArgs {
+    /// The options of the program, without revision and folder.
+    pub(crate) fn options(&self) -> Vec<&'static str> {
+        let mut options = vec!["restore"];
+        let mut add = |is_given: bool, words: &[&'static str]| {
+            options.extend(words.iter().copied().filter(|_| is_given));
+        };
+        add(self.overwrite, &["--overwrite"]);
+        add(self.delete, &["--delete"]);
+        add(self.delete_excluded, &["--delete-excluded"]);
+        add(self.dry_run, &["-n"]);
+        add(self.yes, &["--yes"]);
+        add(self.checksum, &["--checksum"]);
+        add(self.exclude, &["--exclude", "*.tmp"]);
+        options
+    }
+}
+
+impl Op {
+    /// What kind of operation it is.
+    pub(crate) fn label(&self) -> String {
+        let text = match self {
+            Self::File(_, op) => format!("{op:?}"),
+            Self::Damage(_, _, kind) => format!("{kind:?}"),
+            other => format!("{other:?}"),
+        };
+        text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+    }
+
+    /// The working folder that it is about, if it is about one.
+    pub(crate) fn place(&self) -> Option<Place> {
+        match self {
+            Self::Settle => None,
+            Self::File(place, _)
+            | Self::Mount(place, _)
+            | Self::Commit(place, _)
+            | Self::Burst(place, _)
+            | Self::Restore(place, _)
+            | Self::Undo(place, _)
+            | Self::Damage(place, ..)
+            | Self::Drop(place, _)
+            | Self::Verify(place, _)
+            | Self::Status(place)
+            | Self::Clone(place)
+            | Self::Push(place)
+            | Self::Pull(place)
+            | Self::Kill(place, _) => Some(*place),
+        }
+    }
+}
+
+/// A sequence as a script that a reader can follow, and mostly run.
+pub(crate) fn script(ops: &[Op]) -> String {
+    ops.iter().map(|op| format!("{op}\n")).collect()
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(place, op) => write!(f, "(cd {} && {op})", place.folder()),
+            Self::Settle => f.write_str("sleep 0.03"),
+            Self::Mount(place, Some(MountKind::Memory)) => {
+                write!(f, "mount -t tmpfs none {0}/m && echo mounted > {0}/m/f", place.folder())
+            }
+            Self::Mount(place, Some(MountKind::Bind)) => {
+                write!(f, "mount --bind outside {}/m", place.folder())
+            }
+            Self::Mount(place, None) => write!(f, "umount {}/m", place.folder()),
+            Self::Commit(place, args) => {
+                let year = args.year.map(|year| format!("SNAP_TIME={year}-01-01T00:00:00Z "));
+                let words = [args.options().join(" "), args.paths.join(" ")].join(" ");
+                let words = words.trim_end();
+                write!(f, "(cd {} && {}snap {words})", place.folder(), year.unwrap_or_default())
+            }
+            Self::Burst(place, number) => write!(
+                f,
+                "(cd {} && for i in 1 2 3 4 5 6; do content {number}+$i > n; snap commit; done)",
+                place.folder()
+            ),
+            Self::Restore(place, args) => {
+                let path = args.path.as_ref().map(|path| format!(":{path}")).unwrap_or_default();
+                let folder = if args.elsewhere { " ../elsewhere" } else { "" };
+                write!(
+                    f,
+                    "(cd {} && snap {} ACKNOWLEDGED~{}{path}{folder})",
+                    place.folder(),
+                    args.options().join(" "),
+                    args.back,
+                )
+            }
+            Self::Undo(place, redo) => {
+                write!(
+                    f,
+                    "(cd {} && snap undo{})",
+                    place.folder(),
+                    if *redo { " --redo" } else { "" }
+                )
+            }
+            Self::Damage(place, which, kind) => {
+                let pack = format!("{}/.snap/objects/PACK[{which}]", place.folder());
+                match kind {
+                    DamageKind::Lose => write!(f, "rm {pack}"),
+                    DamageKind::Flip(at) => write!(f, "flip-a-bit --at 0.{at:03} {pack}"),
+                    DamageKind::Truncate => write!(f, "truncate --size 66% {pack}"),
+                }
+            }
+            Self::Drop(place, name) => write!(f, "rm -r {}/.snap/{name}", place.folder()),
+            Self::Verify(place, data) => {
+                let data = if *data { " --data" } else { "" };
+                write!(f, "(cd {} && snap verify{data})", place.folder())
+            }
+            Self::Status(place) => write!(f, "(cd {} && snap status)", place.folder()),
+            Self::Clone(place) => {
+                let path = if place.scope().is_empty() { "" } else { " --path d" };
+                write!(f, "snap clone{path} file://$PWD/hub {}", place.folder())
+            }
+            Self::Push(place) => write!(f, "(cd {} && snap push)", place.folder()),
+            Self::Pull(place) => write!(f, "(cd {} && snap pull)", place.folder()),
+            Self::Kill(place, after) => {
+                write!(f, "(cd {} && timeout -s KILL {after}us snap commit)", place.folder())
+            }
+        }
+    }
+}
+
+impl fmt::Display for FileOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(path, filling) => write!(f, "{filling} > {path}"),
+            Self::Rewrite(path, filling, false) => write!(f, "{filling} 1<> {path}"),
+            Self::Rewrite(path, filling, true) => {
+                write!(f, "touch -r {path} /tmp/t; {filling} 1<> {path}; touch -r /tmp/t {path}")
+            }
+            Self::Rename(from, to) => write!(f, "mv -T {from} {to}"),
+            Self::Link(from, to) => write!(f, "ln {from} {to}"),
+            Self::Symlink(target, path) => write!(f, "ln -s {target} {path}"),
+            Self::Remove(path) => write!(f, "rm -r {path}"),
+            Self::Chmod(path, mode) => write!(f, "chmod {mode:o} {path}"),
+            Self::Touch(path, secs) => write!(f, "touch -d '2020-01-01Z + {secs} seconds' {path}"),
+            Self::Attribute(path, value) => {
+                write!(f, "setfattr -n user.model -v 0x{value:02x} {path}")
+            }
+            Self::Ignore([]) => f.write_str("rm .snapignore"),
+            Self::Ignore(patterns) => {
+                write!(f, "printf '{}\\n' > .snapignore", patterns.join("\\n"))
+            }
+            Self::Nest(path) => {
+                write!(f, "mkdir -p {path} && cd {path} && echo nested > g && snap commit")
+            }
+            Self::Lookalike(path) => {
+                write!(f, "mkdir -p {path}/.snap && echo mine > {path}/.snap/notes")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Filling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "content {}{}", self.number, if self.large { " --large" } else { "" })
+    }
+}

@@ -1,0 +1,403 @@
+//! What a restore may change, and what it must write.
+
+use std::collections::BTreeSet;
+
+use fs_err as fs;
+use snap_core::base::id::BlobId;
+
+use crate::{
+    check::{Before, check_store},
+    execute::Execution,
+    files::{Kind, Node, Tree, is_within, observe},
+    model::{Damage, Fault, Id, Rules, is_in_nested_store, prefixes},
+    operation::{Place, RestoreArgs},
+    world::Ran,
+};
+
+/// One restore into a working folder.
+struct Contract<'a> {
+    args: &'a RestoreArgs,
+    /// The commit, as far as it is restored.
+    wanted: Tree,
+    /// Paths of it that damage took.
+    lost: BTreeSet<Option<String>>,
+    /// The files before.
+    before: &'a Tree,
+    /// The path that is restored.
+    scope: &'a str,
+    /// Rules that surely protect what they leave out.
+    surely: Rules,
+    /// Rules that may protect it.
+    perhaps: Rules,
+    has_mount: bool,
+    /// Whether the store was damaged: then the program may know less.
+    is_hurt: bool,
+    /// Contents that a commit holds.
+    stored: BTreeSet<BlobId>,
+}
+
+impl Execution {
+    /// Restores a commit and checks what became of the files.
+    pub(crate) fn restore(&mut self, place: Place, args: &RestoreArgs) -> Result<(), Fault> {
+        let commits = &self.model.store(place).commits;
+        if commits.is_empty() {
+            return Ok(());
+        }
+        let id = commits[commits.len() - 1 - args.back as usize % commits.len()].clone();
+        let commit = self.model.commits[&id].clone();
+        let scope = args.path.as_deref().unwrap_or_default();
+        let node = commit.tree.get(scope);
+        if !scope.is_empty() && node.is_none() {
+            return Ok(());
+        }
+        let is_file = node.is_some_and(|node| node.kind != Kind::Folder);
+        let lost = self.model.store(place).lost.get(&id).cloned().unwrap_or_default();
+        let is_excluded = |path: &str| {
+            let rules = Rules { tmp: args.exclude, ign: false };
+            rules.exclude(path, &commit.tree)
+        };
+        let wanted: Tree = (commit.tree.iter())
+            .filter(|(path, _)| is_within(path, scope) && !is_excluded(path))
+            .map(|(path, node)| (path.clone(), node.clone()))
+            .collect();
+        let revision = match scope {
+            "" => id.clone(),
+            path => format!("{id}:{path}"),
+        };
+        let before = Before::read(&self.world);
+        let elsewhere = self.world.elsewhere();
+        let folder = self.world.folder(place);
+        let mut words: Vec<&str> = args.options();
+        words.push(&revision);
+        if args.elsewhere {
+            if elsewhere.exists() {
+                fs::remove_dir_all(&elsewhere).unwrap();
+            }
+            words.push("../elsewhere");
+        }
+        let ran = self.world.run(&folder, words);
+        let is_elsewhere = args.elsewhere;
+        before.check_unchanged(&self.world, (!is_elsewhere).then_some(place))?;
+        if is_elsewhere {
+            let prefix =
+                if is_file { scope.rsplit_once('/').map_or("", |(above, _)| above) } else { scope };
+            let found = observe(&elsewhere).unwrap();
+            self.check_elsewhere(args, &wanted, prefix, &found, &lost, &ran)?;
+            return check_store(&self.world, &mut self.model, place, None);
+        }
+        let saved = Rules::of(&commit.tree);
+        let now = Rules::of(before.of(place));
+        let surely = now.or(commit.rules);
+        let contract = Contract {
+            args,
+            wanted,
+            lost,
+            before: before.of(place),
+            scope,
+            surely: if scope.is_empty() { surely.or(saved) } else { surely },
+            perhaps: surely.or(saved),
+            // A restore of the mount point itself is meant for what is mounted.
+            has_mount: self.mounted_on(place).is_some() && scope != "m",
+            stored: self.stored_contents(place),
+            is_hurt: self.model.store(place).damage != Damage::None,
+        };
+        let after = observe(&folder).unwrap();
+        contract.check(&after, &ran, self.asks)?;
+        if self.is_whole(args, &ran) {
+            self.take_in(place, &id);
+        }
+        check_store(&self.world, &mut self.model, place, None)
+    }
+
+    fn is_whole(&self, args: &RestoreArgs, ran: &Ran) -> bool {
+        ran.code == Some(0) && args.path.is_none() && !args.dry_run && !args.exclude
+    }
+
+    /// After a restore of a whole commit the next one follows the tip.
+    fn take_in(&mut self, place: Place, id: &Id) {
+        let tip = self.model.store(place).tip().cloned();
+        let seen = [Some(id.clone()), tip].into_iter().flatten();
+        let seen: Vec<Id> = seen.flat_map(|id| self.model.ancestors(&id)).collect();
+        self.model.store(place).seen.extend(seen);
+    }
+
+    /// Contents of files in commits that a branch reaches, without what damage
+    /// took.
+    fn stored_contents(&mut self, place: Place) -> BTreeSet<BlobId> {
+        let reachable = self.model.reachable(place);
+        let store = self.model.store(place).clone();
+        let mut found = BTreeSet::new();
+        for id in reachable.iter().filter(|id| self.model.commits.contains_key(*id)) {
+            let lost = store.lost.get(id).cloned().unwrap_or_default();
+            for (path, node) in self.model.commits[id].tree.iter() {
+                if let Kind::File(_, content) = node.kind
+                    && !is_lost(&lost, path)
+                {
+                    found.insert(content);
+                }
+            }
+        }
+        found
+    }
+
+    fn check_elsewhere(
+        &self,
+        args: &RestoreArgs,
+        wanted: &Tree,
+        prefix: &str,
+        found: &Tree,
+        lost: &BTreeSet<Option<String>>,
+        ran: &Ran,
+    ) -> Result<(), Fault> {
+        if args.dry_run {
+            let is_quiet = found.is_empty();
+            return is_quiet
+                .then_some(())
+                .ok_or_else(|| Fault::new("a dry run writes files", ran.told()));
+        }
+        let is_hurt = wanted.keys().any(|path| is_lost(lost, path)) || lost.contains(&None);
+        let place = |path: &str| {
+            path.strip_prefix(prefix).unwrap_or(path).trim_start_matches('/').to_owned()
+        };
+        // What looks like a store is not listed at the top of a folder.
+        let is_unlisted = |below: &str| below.is_empty() || is_within(below, ".snap");
+        // What is lost without the index may be read as long as that is there.
+        let is_whole = wanted.iter().all(|(path, node)| {
+            let below = place(path);
+            is_unlisted(&below) || found.get(&below) == Some(node)
+        });
+        match ran.code {
+            Some(0) if !is_hurt || is_whole => {}
+            Some(4) if is_hurt => {}
+            Some(1) if lost.contains(&None) => {}
+            _ => {
+                let kind = if is_hurt {
+                    "a restore does not tell of damage"
+                } else {
+                    "a restore fails without a reason"
+                };
+                return Err(Fault::new(kind, ran.told()));
+            }
+        }
+        for (path, node) in wanted.iter().filter(|(path, _)| !is_lost(lost, path)) {
+            let below = place(path);
+            if !is_unlisted(&below) && found.get(&below) != Some(node) {
+                let detail = format!("{path}: expected {node:?}, found {:?}", found.get(&below));
+                return Err(Fault::new(
+                    "a restore writes something else than the commit holds",
+                    detail,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether damage took a path.
+fn is_lost(lost: &BTreeSet<Option<String>>, path: &str) -> bool {
+    let has = |path: &str| lost.contains(&Some(path.to_owned()));
+    lost.contains(&None) || prefixes(path).chain([""]).any(has)
+}
+
+impl Contract<'_> {
+    fn check(&self, after: &Tree, ran: &Ran, asks: bool) -> Result<(), Fault> {
+        let changed = self.before != after;
+        if self.args.dry_run {
+            return if changed {
+                Err(self.fault("a dry run writes files", "", ran))
+            } else {
+                Ok(())
+            };
+        }
+        let is_hurt = !self.lost.is_empty();
+        match ran.code {
+            Some(0 | 3) => {}
+            Some(4) if is_hurt => {}
+            Some(_) => return self.check_refusal(changed, asks, ran),
+            None => return Err(self.fault("a restore is killed", "", ran)),
+        }
+        self.check_kept(after, ran, asks)?;
+        self.check_written(after, ran)?;
+        if ran.code == Some(0) && self.args.delete {
+            let stays = self.extras().find(|path| {
+                after.contains_key(*path)
+                    && !self.protects(path, self.perhaps)
+                    && !self.holds_protected(path, self.perhaps)
+            });
+            if let Some(path) = stays {
+                return Err(self.fault("a restore leaves an extra entry", path, ran));
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries that must stay as they were.
+    fn check_kept(&self, after: &Tree, ran: &Ran, asks: bool) -> Result<(), Fault> {
+        for (path, node) in self.before {
+            let is_same = after.get(path) == Some(node);
+            if is_same || self.wanted.contains_key(path) && !self.protects(path, Rules::default()) {
+                continue;
+            }
+            if self.wanted.contains_key(path) {
+                // Behind a mount or in a store: written, but never removed.
+                if after.contains_key(path) {
+                    continue;
+                }
+                return Err(self.fault("a restore removes what it must protect", path, ran));
+            }
+            // Attributes are those of all names of a file.
+            let is_linked = |other: &String| {
+                self.before.get(other) == Some(node) && after.get(other) == after.get(path)
+            };
+            let follows = after.get(path).is_some_and(|now| now.kind == node.kind)
+                && self.wanted.keys().any(is_linked);
+            if follows {
+                continue;
+            }
+            if !is_within(path, self.scope) {
+                return Err(self.fault("a restore changes files outside of its path", path, ran));
+            }
+            if self.protects(path, self.surely) {
+                let kind = match () {
+                    () if is_in_nested_store(path, self.before) => {
+                        "a restore removes a nested store"
+                    }
+                    () if self.has_mount && is_within(path, "m") => "a restore empties a mount",
+                    () => "a restore removes an ignored file",
+                };
+                return Err(self.fault(kind, path, ran));
+            }
+            let is_replaced = prefixes(path).any(|prefix| {
+                self.wanted.get(prefix).is_some_and(|node| node.kind != Kind::Folder)
+            });
+            let may_go = self.args.delete || is_replaced && self.args.overwrite;
+            let is_folder = node.kind == Kind::Folder;
+            let stays_a_folder = is_folder && after.contains_key(path);
+            if !(may_go || stays_a_folder) {
+                return Err(self.fault("a restore changes a file that it need not", path, ran));
+            }
+            let needs_consent = asks && !self.args.yes && !self.is_recoverable(path);
+            if needs_consent && !after.contains_key(path) {
+                return Err(self.fault(
+                    "a restore removes what no commit holds without --yes",
+                    path,
+                    ran,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries of the commit that must be there.
+    fn check_written(&self, after: &Tree, ran: &Ran) -> Result<(), Fault> {
+        for (path, node) in &self.wanted {
+            let is_blocked = self.holds_protected(path, self.perhaps)
+                || prefixes(path).any(|prefix| self.protects(prefix, self.perhaps));
+            if is_lost(&self.lost, path) || is_blocked {
+                continue;
+            }
+            // A target that exists keeps its own attributes.
+            let is_kept_target = path == self.scope
+                && node.kind == Kind::Folder
+                && !self.args.overwrite
+                && self.before.get(path).is_some_and(|node| node.kind == Kind::Folder);
+            if after.get(path) != Some(node) && !is_kept_target {
+                let found = after.get(path);
+                let detail = format!("{path}: expected {node:?}, found {found:?}");
+                return Err(self.fault(
+                    "a restore writes something else than the commit holds",
+                    &detail,
+                    ran,
+                ));
+            }
+        }
+        let foreign = after.keys().find(|path| {
+            let is_above = is_within(self.scope, path);
+            !self.before.contains_key(*path) && !self.wanted.contains_key(*path) && !is_above
+        });
+        match foreign {
+            Some(path) => Err(self.fault("a restore leaves a file of its own", path, ran)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_refusal(&self, changed: bool, asks: bool, ran: &Ran) -> Result<(), Fault> {
+        if changed {
+            return Err(self.fault("a refused restore changes files", "", ran));
+        }
+        // Names of one file have the same attributes; those of a file that is
+        // linked only here are not set.
+        let is_linked = |path: &str, found: &Node| {
+            self.before.iter().any(|(other, node)| other != path && node == found)
+        };
+        let differs = self.wanted.iter().any(|(path, node)| {
+            self.before.get(path).is_some_and(|found| {
+                found.kind != node.kind || (found != node && is_linked(path, found))
+            }) || prefixes(path).any(|prefix| {
+                prefix != path
+                    && self.before.get(prefix).is_some_and(|node| node.kind != Kind::Folder)
+            })
+        });
+        let stops = !self.args.overwrite && differs;
+        let asks = asks
+            && self.args.delete
+            && !self.args.yes
+            && self
+                .extras()
+                .any(|path| !self.is_recoverable(path) || self.is_symlink(path) || self.is_hurt);
+        let blocked = self.wanted.iter().any(|(path, node)| {
+            let swaps = self
+                .before
+                .get(path)
+                .is_some_and(|found| (found.kind == Kind::Folder) != (node.kind == Kind::Folder));
+            swaps || self.has_mount && is_within(path, "m")
+        });
+        if stops || asks || blocked || !self.lost.is_empty() {
+            return Ok(());
+        }
+        Err(self.fault("a restore fails without a reason", "", ran))
+    }
+
+    /// Paths that the commit lacks, as far as the restore is about them.
+    fn extras(&self) -> impl Iterator<Item = &String> {
+        let is_extra =
+            |path: &&String| is_within(path, self.scope) && !self.wanted.contains_key(*path);
+        let is_excluded = |path: &str| {
+            let rules = Rules { tmp: self.args.exclude, ign: false };
+            rules.exclude(path, self.before)
+        };
+        self.before.keys().filter(is_extra).filter(move |path| !is_excluded(path))
+    }
+
+    /// Whether an entry must survive `--delete` by itself.
+    fn protects(&self, path: &str, rules: Rules) -> bool {
+        let rules = if self.args.delete_excluded { Rules::default() } else { rules };
+        let rules = Rules { tmp: rules.tmp || self.args.exclude, ..rules };
+        is_in_nested_store(path, self.before)
+            || self.has_mount && is_within(path, "m")
+            || rules.exclude(path, self.before)
+    }
+
+    /// Whether something below must survive.
+    fn holds_protected(&self, path: &str, rules: Rules) -> bool {
+        let below = self.before.keys().filter(|other| is_within(other, path) && *other != path);
+        below.into_iter().any(|other| self.protects(other, rules))
+    }
+
+    fn is_recoverable(&self, path: &str) -> bool {
+        match self.before.get(path).map(|node| &node.kind) {
+            Some(Kind::File(_, id)) => self.stored.contains(id),
+            _ => true,
+        }
+    }
+
+    /// Whether an entry is a symlink, of which the model does not say whether a
+    /// commit holds it.
+    fn is_symlink(&self, path: &str) -> bool {
+        self.before.get(path).is_some_and(|node| matches!(node.kind, Kind::Symlink(_)))
+    }
+
+    fn fault(&self, kind: &'static str, what: &str, ran: &Ran) -> Fault {
+        Fault::new(kind, format!("{what}\n{}", ran.told()))
+    }
+}

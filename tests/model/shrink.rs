@@ -1,0 +1,44 @@
+//! Makes a failing sequence minimal: delta debugging over its operations.
+
+use crate::{model::Fault, operation::Op};
+
+/// Runs of a candidate before it counts as one that does not fail: kills and
+/// settled times are not the same in each run.
+const TRIES: usize = 2;
+
+/// Removes operations as long as the sequence fails with the same kind of
+/// fault (Zeller's ddmin). Returns the rest and the fault that it leads to.
+pub(crate) fn minimal(
+    ops: &[Op],
+    fault: Fault,
+    run: impl Fn(&[Op]) -> Result<(), (usize, Fault)>,
+) -> (Vec<Op>, Fault) {
+    let (mut ops, mut fault) = (ops.to_vec(), fault);
+    let mut pieces = 2;
+    while ops.len() > 1 {
+        let size = ops.len().div_ceil(pieces);
+        let smaller = (0..ops.len()).step_by(size).find_map(|start| {
+            let end = (start + size).min(ops.len());
+            let rest = [&ops[..start], &ops[end..]].concat();
+            let (last, fault) = fails_alike(&rest, &fault, &run)?;
+            Some((rest[..=last].to_vec(), fault))
+        });
+        match smaller {
+            Some((rest, found)) => {
+                (ops, fault) = (rest, found);
+                pieces = (pieces - 1).max(2);
+            }
+            None if size == 1 => break,
+            None => pieces = (pieces * 2).min(ops.len()),
+        }
+    }
+    (ops, fault)
+}
+
+fn fails_alike(
+    ops: &[Op],
+    fault: &Fault,
+    run: impl Fn(&[Op]) -> Result<(), (usize, Fault)>,
+) -> Option<(usize, Fault)> {
+    (0..TRIES).find_map(|_| run(ops).err().filter(|(_, found)| found.kind == fault.kind))
+}

@@ -1,0 +1,211 @@
+//! What a store holds, read without changing it.
+//!
+//! The store is opened as a copy whose packs are those of the original: opening
+//! one may mend its index, and the next operation of a sequence must find the
+//! store as the program left it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io,
+    path::Path,
+    rc::Rc,
+};
+
+use fs_err as fs;
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, TreeId},
+        observe::Silent,
+    },
+    disk::Disk,
+    format::tree::{Entry, Kind as StoredKind, Node as Stored},
+    ops::cat,
+    repo::{Repo, ref_name::RefKind},
+};
+
+use crate::{
+    files::{Kind, Node, Tree, stored_attribute},
+    model::Id,
+};
+
+/// Whether a copy has the index of the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Index {
+    /// It has.
+    Kept,
+    /// The library makes it again from the packs. What only a kept index can
+    /// find counts as lost, because the index may vanish at any time.
+    MadeAgain,
+}
+
+/// A copy of a store for reading.
+pub(crate) struct Reader {
+    repo: Repo,
+    folders: HashMap<TreeId, Rc<Part>>,
+    contents: HashMap<BlobId, bool>,
+    _copy: tempfile::TempDir,
+}
+
+/// A commit, or what can still be read of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    /// Entries that could be read.
+    pub(crate) tree: Tree,
+    /// Paths that could not; "" for the root.
+    pub(crate) unreadable: BTreeSet<String>,
+}
+
+/// Packs, which are only read.
+const PACKS: [&str; 2] = ["objects", "partial"];
+
+/// What a reader does not need.
+const UNUSED: [&str; 2] = ["cache", "tmp"];
+
+impl Reader {
+    /// Opens the store in `dir`; an error is a message.
+    pub(crate) fn open(dir: &Path) -> Result<Self, String> {
+        Self::open_with(dir, Index::Kept)
+    }
+
+    /// Opens the store in `dir`, with its index or without.
+    pub(crate) fn open_with(dir: &Path, index: Index) -> Result<Self, String> {
+        let copy = copy(dir, index).map_err(|error| error.to_string())?;
+        let repo = Repo::open(copy.path(), Disk::default(), &Silent);
+        let repo = repo.map_err(|error| format!("the store does not open: {error}"))?;
+        Ok(Self { repo, folders: HashMap::new(), contents: HashMap::new(), _copy: copy })
+    }
+
+    /// Where branches stand.
+    pub(crate) fn tips(&self) -> Result<BTreeMap<String, Id>, String> {
+        let listed = self.repo.refs().list(RefKind::Branch);
+        let listed = listed.map_err(|error| format!("branches cannot be listed: {error}"))?;
+        Ok(listed.into_iter().map(|(name, id)| (name.short().to_owned(), id.to_string())).collect())
+    }
+
+    /// The parents of a commit and when it was made, in seconds; `None` when
+    /// the commit cannot be read.
+    pub(crate) fn parents_and_time(&self, id: &Id) -> Option<(Vec<Id>, i64)> {
+        let commit = self.repo.store().commit(&parse(id)).ok()?;
+        Some((commit.parents.iter().map(ToString::to_string).collect(), commit.time.secs))
+    }
+
+    /// Paths of a commit that cannot be read; `None` for the commit itself.
+    pub(crate) fn unreadable(&mut self, id: &Id) -> BTreeSet<Option<String>> {
+        match self.commit(id) {
+            None => [None].into(),
+            Some(part) => part.unreadable.iter().cloned().map(Some).collect(),
+        }
+    }
+
+    /// What a commit holds; `None` when the commit itself cannot be read.
+    pub(crate) fn commit(&mut self, id: &Id) -> Option<Rc<Part>> {
+        let commit = self.repo.store().commit(&parse(id)).ok()?;
+        Some(self.folder(commit.tree))
+    }
+
+    fn folder(&mut self, id: TreeId) -> Rc<Part> {
+        if let Some(part) = self.folders.get(&id) {
+            return part.clone();
+        }
+        let mut part = Part::default();
+        match self.repo.store().tree(&id) {
+            Err(_) => {
+                part.unreadable.insert(String::new());
+            }
+            Ok(Stored::Leaf { entries, .. }) => {
+                entries.iter().for_each(|entry| self.entry(entry, &mut part));
+            }
+            Ok(Stored::Inner { children, .. }) => {
+                for child in children {
+                    let below = self.folder(child.id);
+                    part.tree.extend(below.tree.clone());
+                    part.unreadable.extend(below.unreadable.iter().cloned());
+                }
+            }
+        }
+        let part = Rc::new(part);
+        self.folders.insert(id, part.clone());
+        part
+    }
+
+    fn entry(&mut self, entry: &Entry, part: &mut Part) {
+        let name = String::from_utf8_lossy(entry.name.as_bytes()).into_owned();
+        let time = entry.metadata.mtime.map_or((0, 0), |time| (time.secs, i64::from(time.nanos)));
+        let mut node = Node {
+            kind: Kind::Folder,
+            mode: u32::from(entry.metadata.mode),
+            mtime: time,
+            attribute: stored_attribute(&entry.metadata),
+        };
+        match &entry.kind {
+            StoredKind::Folder { id } => {
+                node.mtime = (0, 0);
+                let below = self.folder(*id);
+                let join = |path: &String| match path.as_str() {
+                    "" => name.clone(),
+                    path => format!("{name}/{path}"),
+                };
+                part.tree.extend(below.tree.iter().map(|(path, node)| (join(path), node.clone())));
+                part.unreadable.extend(below.unreadable.iter().map(join));
+            }
+            StoredKind::File { size, id } => {
+                node.kind = Kind::File(*size, *id);
+                if !self.is_readable(*id) {
+                    part.unreadable.insert(name.clone());
+                }
+            }
+            StoredKind::Symlink { target } => {
+                node.mode = 0;
+                node.kind = Kind::Symlink(String::from_utf8_lossy(target).into_owned());
+            }
+            other => panic!("the test makes no {}", other.noun()),
+        }
+        part.tree.insert(name, node);
+    }
+
+    /// Whether a content can be read; reading compares it with its id.
+    fn is_readable(&mut self, id: BlobId) -> bool {
+        let store = self.repo.store();
+        let read = || cat::run(store, &id, &mut io::sink(), &Silent).is_ok();
+        *self.contents.entry(id).or_insert_with(read)
+    }
+}
+
+fn parse(id: &Id) -> CommitId {
+    id.parse().expect("an id that the program printed")
+}
+
+fn copy(dir: &Path, index: Index) -> io::Result<tempfile::TempDir> {
+    let copy = match dir.parent() {
+        Some(parent) if parent.starts_with("/dev/shm") => tempfile::tempdir_in("/dev/shm")?,
+        _ => tempfile::tempdir()?,
+    };
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let to = copy.path().join(&name);
+        if PACKS.iter().any(|packs| name == *packs) {
+            fs::os::unix::fs::symlink(entry.path(), to)?;
+        } else if UNUSED.iter().any(|unused| name == *unused)
+            || (index == Index::MadeAgain && name == "index")
+        {
+            fs::create_dir(to)?;
+        } else {
+            copy_all(&entry.path(), &to)?;
+        }
+    }
+    Ok(copy)
+}
+
+fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(from)?.is_dir() {
+        fs::copy(from, to)?;
+        return Ok(());
+    }
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy_all(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
