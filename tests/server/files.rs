@@ -55,6 +55,7 @@ async fn what_is_no_file_is_told_so() {
     refused(get(&format!("{id}/files/sub/a/b")), 404, "not-found").await;
     refused(get(&format!("{id}/files/sub%2F..%2Fsub%2Fa")), 400, "invalid").await;
     refused(get(&format!("{id}/files/sub/a?what=1")), 400, "invalid").await;
+    refused(get(&format!("{id}/files/sub/a?download=2")), 400, "invalid").await;
     refused(get("none/files/sub/a"), 404, "not-found").await;
     refused(get(&format!("{}/files/sub/a", "0".repeat(64))), 404, "not-found").await;
     refused(get("main@/files/sub/a"), 400, "invalid").await;

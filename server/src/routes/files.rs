@@ -71,8 +71,16 @@ struct File {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskedFile {
-    /// 1: it is saved, whatever it is.
-    download: Option<u8>,
+    download: Option<Download>,
+}
+
+/// Whether browsers save a file, whatever it is, or show what they can.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+enum Download {
+    #[serde(rename = "0")]
+    Show,
+    #[serde(rename = "1")]
+    Save,
 }
 
 impl Files {
@@ -208,7 +216,7 @@ impl Answer {
         };
         let range = wanted.range(file.size);
         let mut response = Response::new(Body::empty());
-        let saved = self.asked.download.is_some_and(|download| download > 0);
+        let saved = self.asked.download == Some(Download::Save);
         let headers = response.headers_mut();
         about(headers, commit, is_id, &file.etag);
         let disposition = if saved { &file.saved } else { &file.shown };
