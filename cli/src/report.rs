@@ -34,7 +34,7 @@ pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "done"),
     ("1", "failed; or, of `snap diff --exit-code`, something differs"),
     ("2", "the command line, a setting or a variable is wrong"),
-    ("3", "done, but some files were skipped"),
+    ("3", "done, but some files or attributes were skipped"),
     ("4", "damage found"),
     ("130", "interrupted"),
 ];

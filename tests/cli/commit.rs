@@ -99,6 +99,21 @@ fn a_stream_becomes_a_file() {
 }
 
 #[test]
+fn a_stream_does_not_replace_a_folder() {
+    let env = TestEnv::new();
+    env.write("src/main.rs", "fn main() {}");
+    env.snap(["commit"]).succeeds();
+    insta::assert_snapshot!(env.snap(["commit", "--stdin", "src"]), @r"
+    exit: 2
+    --- stderr ---
+    error: src is a folder in the last commit, and the stream would replace it
+    hint: give the stream another name, or commit it to a branch of its own with -b
+    ");
+    env.snap(["commit", "--stdin", "src", "-b", "dump"]).succeeds();
+    assert_eq!(env.snap(["cat", "main:src/main.rs"]).succeeds().stdout, "fn main() {}");
+}
+
+#[test]
 fn json_has_all_that_a_commit_says() {
     let env = TestEnv::new();
     env.write("a", "1");

@@ -116,7 +116,7 @@ fn a_name_that_cannot_be_a_link_across_mounts_becomes_a_copy() {
             let args = ["restore", "latest", "--overwrite"];
             let output = bare().current_dir(&project).args(args).output().unwrap();
             let said = stderr(&output);
-            assert!(output.status.success(), "{said}");
+            assert_eq!(output.status.code(), Some(3), "{said}");
             assert!(said.contains("could not set the hard link of 2 entries"), "{said}");
             for name in ["small", "large"] {
                 let of = |path: &Path| fs_err::read(path.join(name)).unwrap();
@@ -125,4 +125,28 @@ fn a_name_that_cannot_be_a_link_across_mounts_becomes_a_copy() {
             }
         },
     );
+}
+
+#[test]
+fn a_part_of_the_store_is_no_target_under_any_path() {
+    in_own_mounts("mounted_target::a_part_of_the_store_is_no_target_under_any_path", || {
+        let place = folder();
+        let (project, bound) = (place.path().join("project"), place.path().join("bound"));
+        write(&project.join("notes"), "saved");
+        well(bare().current_dir(&project).args(["commit"]));
+        fs_err::create_dir_all(&bound).unwrap();
+        bind(&project.join(".snap/objects"), &bound);
+        let args = ["restore", "latest", "../bound", "--overwrite", "--delete", "--yes"];
+        let output = bare().current_dir(&project).args(args).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("a store is not restored into"), "{said}");
+        // One that is met on the way is left alone, too.
+        let target = place.path().join("target");
+        fs_err::create_dir_all(target.join("inner")).unwrap();
+        bind(&project.join(".snap/objects"), &target.join("inner"));
+        let args = ["restore", "latest", "../target", "--overwrite", "--delete", "--yes"];
+        bare().current_dir(&project).args(args).output().unwrap();
+        well(bare().current_dir(&project).args(["verify", "--data"]));
+    });
 }

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<Done, CliError> {
     })?;
     tell((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
     Ok(match restored {
-        Some(restored) if restored.not_made > 0 => Done::Skipped,
+        Some(restored) if !restored.is_complete() => Done::Skipped,
         _ => Done::Well,
     })
 }

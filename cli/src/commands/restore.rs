@@ -50,9 +50,12 @@ Examples:
 /// Without DIR everything goes back to where it was, into the folder that
 /// holds the store. Files that are there and equal are kept, so an interrupted
 /// restore can simply be run again. A file that differs stops the restore
-/// before anything is written, unless --overwrite is given. A pipe, socket or
-/// device that the system does not let you make is left out and told, and so is
-/// an extra entry that cannot be removed; the exit code is then 3.
+/// before anything is written, unless --overwrite is given.
+///
+/// The exit code is 3, and a warning says why, if a pipe, socket or device could
+/// not be made, an attribute not set, or an extra entry not removed. Attributes
+/// that only root may set, such as other owners, are warned about and do not
+/// change the exit code.
 ///
 /// --delete removes only what the snapshot could have contained: what the ignore
 /// rules exclude, before or after the restore or when the commit was made, stays.
@@ -221,11 +224,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     if !args.include.is_empty() && is_empty(&outcome) {
         cx.ui().warning(format_args!("nothing in there matches --include and not --exclude"));
     }
-    Ok(if outcome.not_made + outcome.not_removed + outcome.skipped > 0 {
-        Done::Skipped
-    } else {
-        Done::Well
-    })
+    Ok(if outcome.is_complete() { Done::Well } else { Done::Skipped })
 }
 
 /// The commits of the store from which contents can be restored again: those

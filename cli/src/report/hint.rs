@@ -402,6 +402,9 @@ fn of_export(error: &ExportError) -> Option<String> {
 fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
+        CommitError::StreamOverFolder { .. } => {
+            "give the stream another name, or commit it to a branch of its own with -b"
+        }
         CommitError::Excluded { .. } => {
             "`snap commit` without paths leaves it out, too; change .snapignore or the excludes"
         }

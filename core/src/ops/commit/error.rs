@@ -1,9 +1,12 @@
 //! Why there is no commit.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use crate::{
-    base::{io::PathError, kind::ErrorKind},
+    base::{io::PathError, kind::ErrorKind, name::EntryName},
     chunk::ParamsError,
     format::wire::FormatError,
     local::ignore::PatternError,
@@ -65,6 +68,12 @@ pub enum CommitError {
     /// The stream could not be read.
     #[error("cannot read the stream")]
     Stream(#[source] io::Error),
+    /// The branch has a folder of the name that the stream is to have.
+    #[error("{} is a folder in the last commit, and the stream would replace it", Path::new(name.as_os_str()).display())]
+    StreamOverFolder {
+        /// The name.
+        name: EntryName,
+    },
     /// The commit itself is too large to be stored.
     #[error("message, labels, patterns and sources come to {bytes} bytes, more than {limit}")]
     TooLarge {
@@ -133,6 +142,7 @@ impl CommitError {
             Self::Source { source, .. } | Self::Stream(source) => ErrorKind::of_io(source),
             Self::Overlap { .. }
             | Self::Excluded { .. }
+            | Self::StreamOverFolder { .. }
             | Self::Pattern(_)
             | Self::Chunk(_)
             | Self::TooLarge { .. }

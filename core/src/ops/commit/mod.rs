@@ -407,14 +407,16 @@ fn read(
         }
         Input::Paths(paths) => paths::read(job, paths, kept, previous)?,
         Input::Stream(name, reader) => {
+            let kept = previous.filter(|_| kept.is_some());
+            stream::check_place(job, name, kept)?;
             let entry = stream::read(job, name.clone(), &mut **reader, previous)?;
-            let folder =
-                stream::with_entry(job, entry.clone(), previous.filter(|_| kept.is_some()));
+            let folder = stream::with_entry(job, entry.clone(), kept);
             *input = Input::Entry(Box::new(entry));
             Some(folder?)
         }
         Input::Entry(entry) => {
             let kept = previous.filter(|_| kept.is_some());
+            stream::check_place(job, &entry.name, kept)?;
             Some(stream::with_entry(job, (**entry).clone(), kept)?)
         }
     };

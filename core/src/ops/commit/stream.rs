@@ -16,8 +16,25 @@ use crate::{
         previous::{Change, Previous},
         walk,
     },
+    repo::path::entry_named,
     store::Entries,
 };
+
+/// Refuses a stream whose name a folder has in the tree whose entries are kept:
+/// the commit would remove the folder from the snapshot.
+pub(super) fn check_place(
+    job: &Job<'_>,
+    name: &EntryName,
+    kept: Option<TreeId>,
+) -> Result<(), CommitError> {
+    let Some(kept) = kept else { return Ok(()) };
+    match entry_named(job.writer.store(), kept, name.as_bytes())? {
+        Some(Entry { kind: Kind::Folder { .. }, .. }) => {
+            Err(CommitError::StreamOverFolder { name: name.clone() })
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Reads a stream; the entry of the file that it becomes.
 pub(super) fn read(

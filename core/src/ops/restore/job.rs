@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use rustix::fs::{Access, AtFlags, CWD, Stat, accessat, fstat, stat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, fstat, stat};
 
 use crate::{
     base::{
@@ -42,6 +42,15 @@ pub(super) fn identity(stat: &Stat) -> Identity {
     (stat.st_dev, stat.st_ino)
 }
 
+/// The folder of a store and the folders in it, as far as they can be read.
+fn store_folders(store: &Path) -> HashSet<Identity> {
+    let parts = fs_err::read_dir(store).into_iter().flatten().flatten();
+    let paths = std::iter::once(store.to_owned()).chain(parts.map(|part| part.path()));
+    let stats = paths.filter_map(|path| stat(&path).ok());
+    let folders = stats.filter(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+    folders.map(|stat| identity(&stat)).collect()
+}
+
 /// One restore.
 pub(super) struct Job<'a> {
     pub(super) store: &'a Store,
@@ -53,7 +62,9 @@ pub(super) struct Job<'a> {
     pub(super) pool: rayon::ThreadPool,
     owners: Owners,
     started: Time,
-    store_folder: Option<Identity>,
+    /// The folder of the store and the folders in it, which a bind mount can show
+    /// under any path.
+    store_folders: HashSet<Identity>,
     target: Option<Target>,
     halted: AtomicBool,
     failed: Mutex<Option<RestoreError>>,
@@ -87,7 +98,7 @@ impl<'a> Job<'a> {
             pool: pool.map_err(RestoreError::Threads)?,
             owners: Owners::new(options.ids),
             started: Time::now(),
-            store_folder: stat(store.dir()).ok().map(|stat| identity(&stat)),
+            store_folders: store_folders(store.dir()),
             target: None,
             halted: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -116,6 +127,10 @@ impl<'a> Job<'a> {
         let top = FolderPath::top();
         let error = |source| root.error("read folder", &top, None, source);
         let folder = root.folder(&top).map_err(error)?;
+        if self.is_store(&folder) {
+            let (target, store) = (target.to_owned(), self.store.dir().to_owned());
+            return Err(RestoreError::InStore { target, store });
+        }
         let listing = folder.list().map_err(error)?;
         let ours = |name: &[u8]| {
             is_temporary(name) || (name == STORE_FOLDER.as_bytes() && may_be_store(&folder, name))
@@ -178,10 +193,10 @@ impl<'a> Job<'a> {
         !stores.is_empty() && stores.contains(&folder.to_path())
     }
 
-    /// Returns whether an open folder is the store that is restored from.
+    /// Returns whether an open folder is the store that is restored from, or a
+    /// folder in it.
     pub(super) fn is_store(&self, folder: &Folder) -> bool {
-        self.store_folder.is_some()
-            && fstat(folder).is_ok_and(|stat| Some(identity(&stat)) == self.store_folder)
+        fstat(folder).is_ok_and(|stat| self.store_folders.contains(&identity(&stat)))
     }
 
     /// Returns whether an entry is not restored because a project's store has its

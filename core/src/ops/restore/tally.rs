@@ -10,6 +10,8 @@ use std::{
     },
 };
 
+use rustix::process::geteuid;
+
 use crate::{
     base::{
         id::ObjectId,
@@ -66,6 +68,17 @@ pub struct Outcome {
     pub not_made: u64,
     /// What could not be applied, and to how many entries.
     pub not_applied: Vec<(&'static str, u64)>,
+    /// How many of those refusals had another reason than that the user lacks the
+    /// privilege, such as a file system without the attribute.
+    pub failed_attributes: u64,
+}
+
+impl Outcome {
+    /// Returns whether every entry of the snapshot was restored, with every attribute
+    /// that this user may set, and every extra entry removed that was to be removed.
+    pub fn is_complete(&self) -> bool {
+        self.not_made + self.not_removed + self.skipped + self.failed_attributes == 0
+    }
 }
 
 /// What is counted.
@@ -88,6 +101,7 @@ pub(super) enum Count {
     Unsaved,
     Skipped,
     NotMade,
+    FailedAttributes,
 }
 
 /// Paths, of which the first are kept.
@@ -114,7 +128,7 @@ impl Paths {
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: [AtomicU64; 17],
+    counts: [AtomicU64; 18],
     not_applied: Mutex<BTreeMap<&'static str, u64>>,
     differing: Mutex<Paths>,
     blocked: Mutex<Paths>,
@@ -192,6 +206,10 @@ impl Tally {
         *count += 1;
         let is_first = *count == 1;
         drop(not_applied);
+        let lacks_privilege = error.kind() == io::ErrorKind::PermissionDenied;
+        if !lacks_privilege || geteuid().is_root() {
+            self.add(Count::FailedAttributes, 1);
+        }
         if is_first {
             observer.note(Note::NotApplied { what, path, error });
         }
@@ -242,6 +260,7 @@ impl Tally {
             unsaved: self.get(Count::Unsaved),
             skipped: self.get(Count::Skipped),
             not_made: self.get(Count::NotMade),
+            failed_attributes: self.get(Count::FailedAttributes),
             not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
         }
     }
