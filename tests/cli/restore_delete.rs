@@ -78,7 +78,7 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     exit: 1
     --- stderr ---
     error: `new/work.txt`, `undone.txt` are in no commit and would be lost
-    hint: `snap commit` saves them first; --dry-run lists what would go; pass --yes to remove them for ever
+    hint: `snap commit -b NAME` saves them first, on a branch of their own; --dry-run lists what would go; pass --yes to remove them for ever
     ");
     assert!(env.path("home/copy.txt").exists(), "nothing is removed before all is agreed to");
     let json = env.snap_in("home", [&args[..], &["-n", "--json"]].concat()).succeeds().stdout;

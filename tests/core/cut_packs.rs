@@ -64,7 +64,7 @@ fn a_cut_pack_stays_distrusted_when_the_shadow_table_is_deleted() {
 
 #[test]
 fn a_dry_run_finds_a_cut_pack_and_writes_nothing() {
-    let victim = Victim::new();
+    let victim = Victim::with_tree_elsewhere();
     fs_err::write(&victim.path, &victim.whole[..100]).unwrap();
     let dry = Options { run: Run::Dry, ..options() };
     let repo = victim.repo();

@@ -371,6 +371,7 @@ fn what_cannot_be_applied_is_told_once_and_counted() {
     let outcome =
         restore::run(&snapshot.store, &snapshot.what(), &target, &options, &watcher).unwrap();
     assert_eq!(outcome.not_applied, [("extended attribute", 5)]);
+    assert!(!outcome.is_complete());
     assert_eq!(outcome.files_written, 5);
     assert_eq!(watcher.notes.into_inner().unwrap().len(), 1);
 }

@@ -49,6 +49,14 @@ impl Victim {
         Self { scratch, tip, first, path, whole }
     }
 
+    /// The same, with the tree of the large folder in another pack than its files.
+    pub(crate) fn with_tree_elsewhere() -> Self {
+        let victim = Self::new();
+        victim.scratch.write("sub/more", "a later file");
+        let tip = settled(&victim.scratch).id.unwrap();
+        Self { tip, ..victim }
+    }
+
     pub(crate) fn repo(&self) -> Repo {
         self.scratch.repo()
     }
@@ -460,6 +468,36 @@ fn a_commit_that_comes_upon_damage_stores_it_again() {
     // That was found while others were done: the next one stores all of it.
     commit(&victim.repo(), &victim.scratch.source(), &options());
     assert_restores(&victim.scratch, made.id.unwrap(), "damage on the way");
+}
+
+#[test]
+fn a_commit_that_comes_upon_damage_leaves_no_stat_cache_that_relies_on_it() {
+    let victim = Victim::with_tree_elsewhere();
+    let start = *frame_starts(&victim.path, victim.first).last().unwrap();
+    let mut bytes = victim.whole.clone();
+    bytes[start + 2] ^= 1;
+    fs_err::write(&victim.path, bytes).unwrap();
+    // The tree of this folder is damaged, that of the large one is not.
+    victim.scratch.write("other/more", "a folder whose tree before is read");
+    victim.scratch.commit();
+    assert!(victim.repo().store().is_damaged(&victim.first));
+    let tip = commit(&victim.repo(), &victim.scratch.source(), &options()).id.unwrap();
+    fs_err::remove_file(&victim.path).unwrap();
+    assert_restores(&victim.scratch, tip, "nothing relies on the damaged pack");
+}
+
+#[test]
+fn a_wrong_chunk_list_stays_shadowed_although_its_pack_hashes_to_its_name() {
+    let victim = Victim::new();
+    let large = BlobId::of(&Corpus::Random.make(4 << 20)).object();
+    let first = victim.first;
+    let ids = snap_core::format::shadow::Extent::Objects([large].into());
+    let repo = victim.repo();
+    repo.store()
+        .change_shadows(&|table| table.add(first, Reason::Damaged, ids.clone()))
+        .unwrap();
+    assert_eq!(victim.verify(Data::None).shadowed.withdrawn, 0);
+    assert!(open(&victim.store()).store().is_damaged(&first));
 }
 
 #[test]

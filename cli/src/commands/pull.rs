@@ -261,7 +261,8 @@ fn tell(
     let is_here = matches!(moved.action, Action::Made | Action::Moved | Action::Forced);
     if is_here && moved.name.kind() == RefKind::Branch {
         cx.ui().status(format_args!(
-            "No file was touched; `snap restore {} --overwrite` writes them",
+            "No file was touched; `snap restore {} --overwrite --delete -n` lists what a restore \
+             would change",
             crate::ui::text::word(moved.name.short().as_bytes())
         ));
     }

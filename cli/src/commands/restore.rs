@@ -14,9 +14,12 @@ use std::{
 use rustix::fs::Stat;
 use serde::Serialize;
 use snap_core::{
-    base::id::{BlobId, CommitId},
+    base::{
+        id::{BlobId, CommitId},
+        name::EntryName,
+    },
     disk::Disk,
-    local::{owners::Ids, scan::FileStat, stat_cache::StatCache},
+    local::{owners::Ids, scan::FileStat, stat_cache::StatCache, store_folder::STORE_FOLDER},
     ops::restore::{self, Change, Existing, Extras, Loss, Losses, Mode, Outcome, Ownership, What},
     repo::{
         Repo,
@@ -203,20 +206,21 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
     }
     out.finish()?;
     summarize(&outcome, args.dry_run, cx);
-    let is_whole = snapshot.path.as_deref().is_none_or(|path| components(path).next().is_none())
-        && args.include.is_empty()
-        && args.exclude.is_empty();
+    let covered = covered(&snapshot, args);
     if let Some(repo) = snapshot.repo()
-        && is_whole
+        && covered != Covered::Part
         && is_in_place(repo, args, (&target, &place))
         && !args.dry_run
-        && outcome.not_made == 0
+        && outcome.not_made + outcome.not_removed == 0
         // A dump, or the files of another folder, are no state of this project.
         && tip.is_none_or(|tip| repo.shares_history(tip, snapshot.id))
         && (args.delete || !tell_leftovers(repo, tip, &snapshot, cx))
         && let Err(error) = repo
             .set_restored_base(&tip.into_iter().chain([snapshot.id]).collect::<Vec<_>>())
-            .and_then(|()| repo.set_scope(&[]))
+            .and_then(|()| match covered {
+                Covered::Everything => repo.set_scope(&[]),
+                _ => Ok(()),
+            })
     {
         // A store that cannot be written can be restored from.
         cx.ui().warning(format_args!("the store cannot note what the files come from: {error}"));
@@ -225,6 +229,50 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         cx.ui().warning(format_args!("nothing in there matches --include and not --exclude"));
     }
     Ok(if outcome.is_complete() { Done::Well } else { Done::Skipped })
+}
+
+/// How much of the project's files a restore brings up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Covered {
+    Everything,
+    /// The only path of the scope of a partial clone.
+    Scope,
+    Part,
+}
+
+fn covered(snapshot: &Snapshot, args: &RestoreArgs) -> Covered {
+    if !args.include.is_empty() || !args.exclude.is_empty() {
+        return Covered::Part;
+    }
+    let path = snapshot.path.as_deref().unwrap_or_default();
+    let names: Vec<&[u8]> = components(path).collect();
+    if names.is_empty() {
+        return Covered::Everything;
+    }
+    let Some(repo) = snapshot.repo() else { return Covered::Part };
+    let (Ok(Some(scope)), Some(project)) = (repo.scope(), repo.project()) else {
+        return Covered::Part;
+    };
+    match &scope[..] {
+        [only] if only.iter().map(EntryName::as_bytes).eq(names) && has_only(project, only) => {
+            Covered::Scope
+        }
+        _ => Covered::Part,
+    }
+}
+
+/// Returns whether a project holds nothing but its store and what is at `path`. Other
+/// files may be old versions of files that the branch has.
+fn has_only(project: &Path, path: &[EntryName]) -> bool {
+    let mut folder = project.to_owned();
+    path.iter().all(|name| {
+        let has_other = fs_err::read_dir(&folder).into_iter().flatten().flatten().any(|entry| {
+            let other = entry.file_name();
+            other.as_bytes() != name.as_bytes() && other.as_bytes() != STORE_FOLDER.as_bytes()
+        });
+        folder.push(name.as_os_str());
+        !has_other
+    })
 }
 
 /// The commits of the store from which contents can be restored again: those
@@ -251,7 +299,7 @@ fn ask(losses: &Losses, progress: &Progress<'_>, cx: &Context) -> bool {
     if losses.count > losses.first.len() as u64 {
         question.push_str("  …\n");
     }
-    cx.ui().ask(&format!("{question}Remove them? [y/N] "))
+    cx.ui().ask(&format!("{question}Remove them? [y/N] "), &|| cx.cancelled())
 }
 
 /// Reports what a restore that failed has removed until then.

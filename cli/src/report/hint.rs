@@ -373,8 +373,8 @@ fn of_restore(error: &RestoreError) -> Option<String> {
              held, and --delete-excluded the rest"
         }
         RestoreError::Unsaved(_) => {
-            "`snap commit` saves them first; --dry-run lists what would go; pass --yes to remove \
-             them for ever"
+            "`snap commit -b NAME` saves them first, on a branch of their own; --dry-run lists what \
+             would go; pass --yes to remove them for ever"
         }
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
             "what is here was restored; run it again when the rest can be fetched"
@@ -409,10 +409,10 @@ fn of_commit(error: &CommitError) -> Option<String> {
             "`snap commit` without paths leaves it out, too; change .snapignore or the excludes"
         }
         CommitError::Behind(_) => {
-            "`snap restore HEAD --overwrite --delete` brings the files up to date; `snap commit -b \
-             NAME` saves them as they are on a branch of their own; `snap commit PATH` commits \
-             paths that those commits did not change; `snap commit --onto-tip` takes those commits \
-             back"
+            "`snap commit -b NAME` saves the files as they are on a branch of their own; `snap commit \
+             PATH` commits paths that those commits did not change; `snap restore HEAD --overwrite \
+             --delete -n` lists what a restore of those commits would replace and remove here, and \
+             without -n it does that; `snap commit --onto-tip` takes those commits back"
         }
         CommitError::OtherSources { .. } => {
             "-b NAME commits to a branch of its own; --replace lets this branch go on with the new \

@@ -150,9 +150,21 @@ impl Ui {
         io::stdin().is_terminal() && self.err_is_terminal && !self.is_json()
     }
 
-    /// Asks a question on stderr. Anything but yes is no.
-    pub(crate) fn ask(&self, question: &str) -> bool {
+    /// Asks a question on stderr. Anything but yes is no, and so is Ctrl-C, after
+    /// which `is_stopped` returns true.
+    pub(crate) fn ask(&self, question: &str, is_stopped: &dyn Fn() -> bool) -> bool {
         self.screen.say(question);
+        // A read would go on after the signal.
+        let tick = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            let stdin = io::stdin();
+            let mut ready = [rustix::event::PollFd::new(&stdin, rustix::event::PollFlags::IN)];
+            match rustix::event::poll(&mut ready, Some(&tick)) {
+                _ if is_stopped() => return false,
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                _ => break,
+            }
+        }
         let mut answer = String::new();
         let read = io::stdin().read_line(&mut answer);
         read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")

@@ -162,6 +162,9 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
     let is_shared = may_be_shared && is_shared(dir);
     if !is_shared {
         check_group(dir, &store)?;
+        if let Some(meta) = settings.as_ref().filter(|_| store.mode() & GROUP_SEARCH != 0) {
+            check_group(&config, meta)?;
+        }
     }
     for part in PARTS {
         let path = dir.join(part);

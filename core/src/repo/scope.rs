@@ -18,7 +18,7 @@ use crate::{
     disk::regular::read_at_most,
     repo::{
         Repo,
-        path::components,
+        path::{components, is_within},
         refs::{RefError, temporary},
     },
 };
@@ -52,7 +52,8 @@ impl Repo {
         paths.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Sets the scope to these paths; none, and one that is the root, remove it.
+    /// Sets the scope to these paths, without those that lie in another one. No path,
+    /// or a path that is the root, removes the scope.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -67,7 +68,13 @@ impl Repo {
             }
             return Ok(());
         }
-        let mut text = paths.join(&0);
+        let is_nested =
+            |path: &[u8]| paths.iter().any(|other| other != path && is_within(path, other));
+        let mut outer: Vec<Vec<u8>> =
+            paths.iter().filter(|path| !is_nested(path)).cloned().collect();
+        outer.sort_unstable();
+        outer.dedup();
+        let mut text = outer.join(&0);
         text.push(0);
         Ok(self.disk().write_whole(&temporary(self.dir(), FILE), &path, &text)?)
     }

@@ -55,6 +55,6 @@ pub use need::Needed;
 pub use objects::{Place, Store, actual_id};
 pub use pack_reader::PackFile;
 pub use relied::Reliance;
-pub use shadow::damage;
+pub use shadow::{ShadowVersion, damage};
 pub use share::{Share, Shares};
 pub use writer::{Added, Writer};

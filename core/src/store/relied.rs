@@ -22,13 +22,20 @@ use crate::{
     base::{id::PackId, io::PathError, limits},
     disk::{regular::read_at_most, scratch::unique_name},
     format::{pack::checksum, wire::FormatError},
-    store::{Store, StoreError, catalog::Catalog, compact, pack_reader::Home, shadow::damage},
+    store::{
+        Store, StoreError,
+        catalog::Catalog,
+        compact,
+        pack_reader::Home,
+        shadow::{ShadowVersion, damage},
+    },
 };
 
 /// Name of the file in `cache/`.
 const FILE: &str = "packs";
 
-/// Noted as the length of a damaged pack, so that each commit looks at it.
+/// Length recorded for a damaged pack. No file has it, so every commit examines
+/// the pack again.
 const UNCERTAIN: u64 = 0;
 
 /// Whether the stat cache may be believed.
@@ -67,7 +74,7 @@ impl ReliedPacks {
             let length = || fs_err::metadata(&slot.path).ok().map(|meta| meta.len());
             Some((*id, noted.or_else(length)?))
         });
-        Self { shadows: catalog.shadows.checksum(), packs: packs.collect() }
+        Self { shadows: catalog.shadows.version().checksum, packs: packs.collect() }
     }
 
     fn encode(&self) -> String {
@@ -148,7 +155,11 @@ impl Store {
     /// Whether the stat cache may be believed.
     pub fn reliance(&self) -> Reliance {
         let Some(relied) = self.read_relied() else { return Reliance::Unknown };
-        let now = ReliedPacks::of(&self.catalog(), Some(&relied));
+        let catalog = self.catalog();
+        if catalog.shadows.version().is_unsaved {
+            return Reliance::Unknown;
+        }
+        let now = ReliedPacks::of(&catalog, Some(&relied));
         let mut lost = relied.packs.keys().filter(|id| !now.packs.contains_key(id));
         match lost.next() {
             Some(first) => Reliance::Lost { packs: 1 + lost.count(), first: *first },
@@ -158,10 +169,18 @@ impl Store {
     }
 
     /// Notes the packs that the stat cache relies on from now on, for the caller
-    /// to save the cache then. Returns false when the cache must be cleared
-    /// instead: packs went meanwhile, or the file cannot be written.
-    pub fn rely_on_packs(&self) -> bool {
+    /// to save the cache then. `opened` is the version of the shadow table when the
+    /// cache was opened.
+    ///
+    /// Returns false when the cache must be cleared instead: objects were shadowed or
+    /// packs went meanwhile, or the file cannot be written. Files that were read
+    /// before an object was shadowed may have relied on it.
+    pub fn rely_on_packs(&self, opened: ShadowVersion) -> bool {
         let (before, catalog) = (self.read_relied(), self.catalog());
+        if opened.is_unsaved || catalog.shadows.version() != opened {
+            self.distrust_stat_cache();
+            return false;
+        }
         let mut relied = ReliedPacks::of(&catalog, before.as_ref());
         for (id, bytes) in &mut relied.packs {
             if catalog.shadows.is_damaged(id) {

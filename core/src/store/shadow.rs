@@ -45,12 +45,22 @@ pub(super) struct Shadows {
     table: ShadowTable,
     /// The table is damaged: every pack is shadowed.
     is_unknown: bool,
-    /// Of the file; 0 when there is none.
+    /// XXH3-64 of the table file; 0 if there is no file.
     checksum: u64,
+    /// True if the table file lacks a change that this process made in memory.
+    is_unsaved: bool,
+}
+
+/// What was shadowed at one moment, to be compared with a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShadowVersion {
+    pub(super) checksum: u64,
+    pub(super) is_unsaved: bool,
 }
 
 impl Shadows {
-    /// Reads the table of a store, but for packs that were written anew since.
+    /// Loads the shadow table, without the damage of packs that this process wrote
+    /// anew since.
     ///
     /// # Errors
     /// As [`Shadows::read`].
@@ -68,7 +78,7 @@ impl Shadows {
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound => return Ok(Self::default()),
-                // No table was ever like that.
+                // Snap writes no such table, so it is damaged.
                 io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
                     return Ok(Self { is_unknown: true, checksum: 1, ..Self::default() });
                 }
@@ -77,7 +87,7 @@ impl Shadows {
         };
         let checksum = checksum(&bytes);
         match ShadowTable::decode(&bytes) {
-            Ok(table) => Ok(Self { table, is_unknown: false, checksum }),
+            Ok(table) => Ok(Self { table, is_unknown: false, checksum, is_unsaved: false }),
             Err(source @ FormatError::Newer { .. }) => {
                 Err(StoreError::Shadow { path: path.to_owned(), source })
             }
@@ -100,9 +110,9 @@ impl Shadows {
         self.is_unknown || self.table.touches(pack)
     }
 
-    /// Checksum of the table's file; 0 when there is none.
-    pub(super) fn checksum(&self) -> u64 {
-        self.checksum
+    /// The present version.
+    pub(super) fn version(&self) -> ShadowVersion {
+        ShadowVersion { checksum: self.checksum, is_unsaved: self.is_unsaved }
     }
 
     /// Whether any object of a pack is damaged.
@@ -129,10 +139,23 @@ pub fn damage(error: &StoreError) -> Option<(PackId, Extent)> {
 }
 
 impl Store {
+    /// Returns which version of the shadow table this open store knows.
+    pub fn shadow_version(&self) -> ShadowVersion {
+        self.catalog().shadows.version()
+    }
+
     /// Whether any object of a pack is shadowed: then the pack is neither sent
     /// nor merged whole.
     pub fn is_shadowed(&self, pack: &PackId) -> bool {
         self.catalog().shadows.touches(pack)
+    }
+
+    /// Returns whether an object of a pack is shadowed by itself, and not because the
+    /// whole pack is.
+    pub fn is_shadowed_alone(&self, pack: &PackId, id: &ObjectId) -> bool {
+        self.catalog().shadows.table.entries().any(|(other, _, extent)| {
+            other == pack && matches!(extent, Extent::Objects(ids) if ids.contains(id))
+        })
     }
 
     /// Whether any object of a pack is known to be damaged.
@@ -209,7 +232,6 @@ impl Store {
         self.change_catalog(|before| {
             let mut catalog = before.copy();
             let mut shadows = Shadows::from_known(before);
-            shadows.checksum = before.shadows.checksum;
             shadows.table.add(pack, Reason::Damaged, extent);
             catalog.shadows = shadows.into();
             (catalog, ())
@@ -260,10 +282,15 @@ impl Shadows {
         table
     }
 
-    /// Those of an open store, as a table that can be changed.
+    /// Copies those of an open store, to be changed in memory only.
     fn from_known(catalog: &Catalog) -> Self {
         let shadows = &catalog.shadows;
-        Self { table: shadows.known_table(catalog), ..Self::default() }
+        Self {
+            table: shadows.known_table(catalog),
+            is_unknown: false,
+            checksum: shadows.checksum,
+            is_unsaved: true,
+        }
     }
 }
 

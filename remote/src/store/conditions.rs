@@ -88,16 +88,19 @@ impl RemoteStore {
             attempt(said.absent, When::Absent),
             attempt(said.unchanged, When::Unchanged(unlike_any())),
         );
-        let mut is_kept = true;
+        let (mut is_kept, mut is_proven) = (true, true);
         for attempt in [absent, unchanged] {
             match attempt {
                 Err(error) if error.what == What::Conflict => {}
-                // Rights to write refs alone prove nothing.
-                Err(error) if error.what == What::Denied => return Ok(said),
+                // A right to write refs alone proves nothing.
+                Err(error) if error.what == What::Denied => is_proven = false,
                 Err(error) if error.what == What::Unsupported => is_kept = false,
                 Err(error) => return Err(error.into()),
                 Ok(_) => is_kept = false,
             }
+        }
+        if is_kept && !is_proven {
+            return Ok(said);
         }
         self.mirror.remember_conditions(is_kept);
         if is_kept {

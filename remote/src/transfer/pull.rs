@@ -134,8 +134,11 @@ async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, Remo
         Found::Nothing => return Err(RemoteError::NoStore { location: location() }),
         Found::Store => remote.refresh().await?,
     }
-    let no_ref = || RemoteError::NoRef { name: Box::new(name.clone()), location: location() };
-    Ok(standing?.ok_or_else(no_ref)?.commit)
+    if let Some(standing) = standing? {
+        return Ok(standing.commit);
+    }
+    remote.must_be_there().await?;
+    Err(RemoteError::NoRef { name: Box::new(name.clone()), location: location() })
 }
 
 struct Run<'a> {

@@ -6,7 +6,7 @@ use crate::{
     local::stat_cache::StatCache,
     ops::commit::{Options, Run},
     repo::Repo,
-    store::Reliance,
+    store::{Reliance, ShadowVersion},
 };
 
 /// Opens the stat cache. When packs that it relies on are gone, or objects were
@@ -33,10 +33,14 @@ pub(super) fn open(repo: &Repo, options: &Options, observer: &dyn Observer) -> S
     StatCache::anew(&dir, disk)
 }
 
-/// Saves the stat cache, once all that it stands for is durable. Where it would
-/// stand for packs that went meanwhile, it is cleared.
-pub(super) fn save(repo: &Repo, cache: StatCache, observer: &dyn Observer) {
-    if !repo.store().rely_on_packs() {
+/// Saves the stat cache, once all that it stands for is durable. It is cleared if
+/// packs went, or objects were shadowed, since it was `opened`.
+pub(super) fn save(
+    repo: &Repo,
+    (cache, opened): (StatCache, ShadowVersion),
+    observer: &dyn Observer,
+) {
+    if !repo.store().rely_on_packs(opened) {
         return StatCache::clear(&repo.dir().join("cache"), repo.disk());
     }
     if let Err(error) = cache.save() {

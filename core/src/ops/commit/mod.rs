@@ -314,6 +314,7 @@ fn attempt(
     let packs = repo.store().packs();
     let rules = Rules::beside(options.ignore.clone(), repo.dir())?;
     let cache = cache::open(repo, options, observer);
+    let opened = repo.store().shadow_version();
     let threads = options.jobs.unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
     let writer = match options.run {
@@ -360,7 +361,7 @@ fn attempt(
         return Ok(None);
     }
     repo.store().tell_repairs(observer);
-    cache::save(repo, cache, observer);
+    cache::save(repo, (cache, opened), observer);
     Ok(Some(outcome))
 }
 

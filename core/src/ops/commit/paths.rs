@@ -282,6 +282,11 @@ fn updated_entry(
                     own = self::present(job, path, &present.scope(), inside)?;
                     &own
                 }
+                // Something else has the place of the folder: what was in it is gone.
+                (Some(stat), _) if stat.kind != FileKind::Folder => {
+                    own = Present { visible: None, is_excluded: false };
+                    &own
+                }
                 _ => {
                     let is_excluded = present.is_excluded || is_here();
                     own = Present { visible: None, is_excluded };

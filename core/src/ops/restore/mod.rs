@@ -274,6 +274,9 @@ pub fn run(
         recover::assess(&job, &mut plan)?;
         let losses = plan.losses();
         if losses.count > 0 && !confirm(&losses) {
+            if observer.cancelled() {
+                return Err(RestoreError::Interrupted);
+            }
             return Err(RestoreError::Unsaved(losses));
         }
     }

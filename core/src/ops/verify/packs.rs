@@ -17,7 +17,7 @@ use crate::{
         io::PathError,
         observe::{Observer, Phase},
     },
-    format::pack::{Frame, Object},
+    format::pack::{Frame, Object, ObjectKind},
     ops::verify::{Data, Findings, Outcome, Problem, VerifyError},
     store::{PackFile, Store, StoreError, actual_id},
 };
@@ -126,7 +126,12 @@ fn check_pack(
             observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
         }
     });
-    if was_damaged && !is_partial && !findings.shadows(&id) && !observer.cancelled() {
+    // A wrong chunk list does not show in the hash of its pack.
+    let has_shadowed_list = objects.iter().any(|object| {
+        object.kind == ObjectKind::ChunkList && store.is_shadowed_alone(&id, &object.id)
+    });
+    let is_whole = !is_partial && !has_shadowed_list && !findings.shadows(&id);
+    if was_damaged && is_whole && !observer.cancelled() {
         findings.found_whole(id);
     }
     Ok(())

@@ -16,15 +16,15 @@ use crate::{
     store::{Store, StoreError, damage},
 };
 
-/// What of the store is not relied on any more, or again.
+/// Changes to the set of shadowed packs.
 #[derive(Debug, Default)]
 pub struct Shadowed {
     /// Packs with damage that was not known before.
     pub packs: u64,
     /// Packs that were known to be damaged and are whole.
     pub withdrawn: u64,
-    /// Why the store could not be told: the next commit relies on the damaged
-    /// objects.
+    /// Why the shadow table was not written. The next commit still relies on the
+    /// damaged objects.
     pub failed: Option<StoreError>,
 }
 
@@ -128,8 +128,8 @@ pub(super) fn apply(
     });
     match written {
         Ok(_) => Ok(()),
-        Err(StoreError::Io(error)) => {
-            outcome.failed.get_or_insert(error.into());
+        Err(error @ (StoreError::Io(_) | StoreError::Shadow { .. })) => {
+            outcome.failed.get_or_insert(error);
             Ok(())
         }
         Err(error) => Err(error),

@@ -60,7 +60,12 @@ impl RemoteStore {
                 if self.is_kept {
                     self.must_be_there().await?;
                 }
+                // A store that is gone may be on a disk that is not mounted now.
+                let was_seen = self.mirror.was_seen();
                 self.mirror.reset()?;
+                if was_seen {
+                    self.mirror.remember_seen();
+                }
                 continue;
             }
             // Merged into another one since it was listed.

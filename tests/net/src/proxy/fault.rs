@@ -43,6 +43,19 @@ pub enum Fault {
     /// connection to the service is closed, and that to the client reset. A body
     /// that is no longer passes.
     CutAt(u64),
+    /// Forwarded, and served whole; then this status is the reply.
+    RefuseAfter(u16),
+    /// Forwarded twice, one after the other; the second reply is passed on.
+    Duplicate,
+    /// The connection is reset at once; the request is forwarded that much later.
+    Late(Duration),
+    /// Forwarded without its `Range`, so that the reply is the whole object.
+    IgnoreRange,
+    /// Not forwarded; the reply is a redirection to another path of this host.
+    Redirect,
+    /// Not forwarded; the reply is 200 and a page, as of a network that wants its
+    /// users to log in.
+    Pretend,
 }
 
 impl Fault {

@@ -164,6 +164,53 @@ impl Connection {
                     false => reply,
                 }
             }
+            Some(Fault::RefuseAfter(status)) => {
+                let _served = self.forward(request).await.into_body().collect().await;
+                match Fault::status(status) {
+                    Fault::Refuse { status, code, .. } => refusal(status, code, None),
+                    _ => unreachable!("a status is refused"),
+                }
+            }
+            Some(Fault::Duplicate) => match gather_request(request).await {
+                Some((head, bytes)) => {
+                    let first = Request::from_parts(head.clone(), whole(bytes.clone()));
+                    let _served = self.forward(first).await.into_body().collect().await;
+                    self.forward(Request::from_parts(head, whole(bytes))).await
+                }
+                None => self.cut_now(End::Close).await,
+            },
+            Some(Fault::Late(delay)) => {
+                if let Some((head, bytes)) = gather_request(request).await {
+                    let late = self.clone();
+                    tokio::spawn(async move {
+                        time::sleep(delay).await;
+                        let request = Request::from_parts(head, whole(bytes));
+                        let _served = late.forward(request).await.into_body().collect().await;
+                    });
+                }
+                self.cut_now(End::Reset).await
+            }
+            Some(Fault::IgnoreRange) => {
+                let mut request = request;
+                request.headers_mut().remove(header::RANGE);
+                self.forward(request).await
+            }
+            Some(Fault::Redirect) => {
+                let _client_gone = request.into_body().collect().await;
+                let mut reply = Response::new(whole(Bytes::new()));
+                *reply.status_mut() = StatusCode::MOVED_PERMANENTLY;
+                let elsewhere = HeaderValue::from_static("/login");
+                reply.headers_mut().insert(header::LOCATION, elsewhere);
+                reply
+            }
+            Some(Fault::Pretend) => {
+                let _client_gone = request.into_body().collect().await;
+                let page = "<!doctype html><title>Welcome</title><p>Please log in.";
+                let mut reply = Response::new(whole(page.into()));
+                let html = HeaderValue::from_static("text/html");
+                reply.headers_mut().insert(header::CONTENT_TYPE, html);
+                reply
+            }
             Some(
                 fault @ (Fault::LoseReply | Fault::Truncate | Fault::StallBody | Fault::FlipReply),
             ) => self.harm_reply(request, &fault).await,

@@ -1,0 +1,276 @@
+//! A client: what it does at random, and the journal of what it was told.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use snap_testkit::rng::Rng;
+
+use crate::service::Service;
+
+/// No command may run longer, whatever the network does.
+pub(crate) const LONGEST: Duration = Duration::from_secs(240);
+
+/// The branch that all clients push to.
+pub(crate) const SHARED: &str = "main";
+
+/// What happened, in the order of each client.
+#[derive(Default)]
+pub(crate) struct Journal {
+    events: Mutex<Vec<Event>>,
+    faults: Mutex<Vec<String>>,
+}
+
+/// What a client tried, and whether it was told that it went well.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Full name of the branch or tag.
+    pub(crate) name: String,
+    /// Where it was to stand; `None` when it was to be removed.
+    pub(crate) commit: Option<String>,
+    pub(crate) is_acknowledged: bool,
+}
+
+impl Journal {
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap().clone()
+    }
+
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults.lock().unwrap().clone()
+    }
+
+    fn tried(&self, name: &str, commit: Option<&str>, is_acknowledged: bool) {
+        let (name, commit) = (name.to_owned(), commit.map(str::to_owned));
+        self.events.lock().unwrap().push(Event { name, commit, is_acknowledged });
+    }
+
+    pub(crate) fn fault(&self, text: String) {
+        self.faults.lock().unwrap().push(text);
+    }
+}
+
+/// What a command came to.
+pub(crate) struct Ran {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command to its end, or kills it at a moment. A command that panics or
+/// runs too long is a fault.
+pub(crate) fn run(command: &mut Command, kill: Option<Duration>, journal: &Journal) -> Ran {
+    let mut child = command.spawn().unwrap();
+    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let read = |from: &mut dyn std::io::Read| {
+        let mut bytes = Vec::new();
+        let _closed = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let stdout = thread::spawn(move || read(&mut out.by_ref()));
+    let stderr = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _closed = err.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if kill.is_some_and(|kill| began.elapsed() > kill) {
+            child.kill().unwrap();
+        }
+        if began.elapsed() > LONGEST {
+            child.kill().unwrap();
+            journal.fault(format!("{command:?} ran for more than {LONGEST:?}"));
+            break child.wait().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let ran = Ran { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() };
+    if ran.stderr.contains("panicked") {
+        journal.fault(format!("{command:?} panicked: {}", ran.stderr));
+    }
+    ran
+}
+
+/// One of several clients of a remote.
+pub(crate) struct Client<'s> {
+    number: usize,
+    rng: Rng,
+    service: &'s Service,
+    journal: &'s Journal,
+    count: u64,
+}
+
+impl<'s> Client<'s> {
+    pub(crate) fn new(
+        number: usize,
+        seed: u64,
+        service: &'s Service,
+        journal: &'s Journal,
+    ) -> Self {
+        let mut client = Self { number, rng: Rng::new(seed), service, journal, count: 0 };
+        for (folder, branch) in
+            [(client.shared(), SHARED.to_owned()), (client.own(), client.branch())]
+        {
+            let made = client.snap(&folder, &["init"]);
+            assert!(made.status.success(), "{}", made.stderr);
+            client.write(&folder);
+            let made = client.snap(&folder, &["commit", "-q", "-b", &branch]);
+            assert!(made.status.success(), "{}", made.stderr);
+            let location = service.location(number);
+            let made = client.snap(&folder, &["remote", "add", "origin", &location]);
+            assert!(made.status.success(), "{}", made.stderr);
+        }
+        client
+    }
+
+    fn home(&self) -> String {
+        format!("client{}", self.number)
+    }
+
+    /// The project whose branch all clients push to.
+    fn shared(&self) -> PathBuf {
+        self.service.folder(&format!("{}/shared", self.home()))
+    }
+
+    /// The project whose branch only this client pushes.
+    fn own(&self) -> PathBuf {
+        self.service.folder(&format!("{}/own", self.home()))
+    }
+
+    fn branch(&self) -> String {
+        format!("own/{}", self.number)
+    }
+
+    fn snap(&self, folder: &Path, args: &[&str]) -> Ran {
+        let mut command = self.service.command(&self.home());
+        run(command.current_dir(folder).args(args), None, self.journal)
+    }
+
+    /// The same, killed at some moment one time in eight.
+    fn snap_or_kill(&mut self, folder: &Path, args: &[&str]) -> Ran {
+        let kill = (self.rng.below(8) == 0).then(|| Duration::from_millis(self.rng.below(600)));
+        let mut command = self.service.command(&self.home());
+        run(command.current_dir(folder).args(args), kill, self.journal)
+    }
+
+    /// Writes a file of a name that no other client uses.
+    fn write(&mut self, folder: &Path) {
+        self.count += 1;
+        let mut bytes = vec![0; self.rng.below(60_000) as usize];
+        self.rng.fill(&mut bytes);
+        fs_err::write(folder.join(format!("file-{}-{}", self.number, self.count % 7)), bytes)
+            .unwrap();
+    }
+
+    fn commit(&mut self, folder: &Path) -> Option<String> {
+        self.write(folder);
+        let made = self.snap(folder, &["commit", "-q"]);
+        made.status.success().then(|| made.stdout.trim().to_owned())
+    }
+
+    /// Does one thing.
+    pub(crate) fn step(&mut self) {
+        match self.rng.below(10) {
+            0..=3 => self.push_shared(),
+            4..=5 => self.push_own(&[]),
+            6 => self.force_own(),
+            7 => self.delete_own(),
+            8 => self.push_tag(),
+            _ => self.clone_all(),
+        }
+    }
+
+    /// Follows the shared branch, adds a commit and pushes it.
+    fn push_shared(&mut self) {
+        let folder = self.shared();
+        // Unless there is nothing yet, what was not pushed is given up.
+        let pulled = self.snap_or_kill(&folder, &["pull", "--force", "origin", SHARED]);
+        if pulled.status.success() {
+            let restored = self.snap(&folder, &["restore", SHARED, "--overwrite"]);
+            if !restored.status.success() {
+                self.journal.fault(format!("a restore after a pull: {}", restored.stderr));
+                return;
+            }
+        }
+        let Some(id) = self.commit(&folder) else {
+            self.journal.fault("a commit after a pull fails".to_owned());
+            return;
+        };
+        let pushed = self.snap_or_kill(&folder, &["push", "origin", SHARED]);
+        self.journal.tried("heads/main", Some(&id), pushed.status.success());
+    }
+
+    fn push_own(&mut self, options: &[&str]) {
+        let (folder, branch) = (self.own(), self.branch());
+        let Some(id) = self.commit(&folder) else {
+            self.journal.fault("a commit to a branch of one's own fails".to_owned());
+            return;
+        };
+        let args: Vec<&str> =
+            ["push"].iter().chain(options).copied().chain(["origin", &*branch]).collect();
+        let pushed = self.snap_or_kill(&folder, &args);
+        self.journal.tried(&format!("heads/{branch}"), Some(&id), pushed.status.success());
+    }
+
+    /// Goes back by a commit, adds another one and pushes that.
+    fn force_own(&mut self) {
+        let (folder, branch) = (self.own(), self.branch());
+        let moved = self.snap(&folder, &["branch", "--force", &branch, &format!("{branch}~1")]);
+        if moved.status.success() {
+            self.snap(&folder, &["restore", &branch, "--overwrite"]);
+        }
+        self.push_own(&["--force"]);
+    }
+
+    fn delete_own(&mut self) {
+        let (folder, branch) = (self.own(), self.branch());
+        let pushed = self.snap_or_kill(&folder, &["push", "origin", "--delete", &branch]);
+        self.journal.tried(&format!("heads/{branch}"), None, pushed.status.success());
+    }
+
+    fn push_tag(&mut self) {
+        let folder = self.own();
+        let name = format!("tag-{}-{}", self.number, self.count);
+        let told = self.snap(&folder, &["log", "-n", "1", "--json"]);
+        let id = told.stdout.lines().next().and_then(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).ok()?;
+            record["id"].as_str().map(str::to_owned)
+        });
+        let made = self.snap(&folder, &["tag", &name]);
+        if let (Some(id), true) = (id, made.status.success()) {
+            let pushed = self.snap_or_kill(&folder, &["push", "origin", &name]);
+            self.journal.tried(&format!("tags/{name}"), Some(&id), pushed.status.success());
+        }
+    }
+
+    /// Clones in one of three ways. A clone that went well is whole.
+    fn clone_all(&mut self) {
+        self.count += 1;
+        let into = self.service.folder(&self.home()).join(format!("clone{}", self.count));
+        let (location, dir) = (self.service.location(self.number), into.display().to_string());
+        let mut args = vec!["clone", &*location, &*dir];
+        args.extend(match self.rng.below(3) {
+            0 => &["--depth", "1"][..],
+            1 => &["--no-restore"][..],
+            _ => &[],
+        });
+        let folder = self.service.folder(&self.home());
+        let cloned = self.snap_or_kill(&folder, &args);
+        if cloned.status.success() && !args.contains(&"--depth") {
+            let verified = self.snap(&into, &["verify", "--data"]);
+            if !verified.status.success() {
+                self.journal.fault(format!("a clone that went well: {}", verified.stderr));
+            }
+        }
+        let _gone = fs_err::remove_dir_all(&into);
+    }
+}
