@@ -15,6 +15,8 @@ mod ui;
 
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 fn main() -> ExitCode {
     // Before there is a context, or when there is none to be had.
     let ui = |global: &args::Global| {
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
         let settings = config::UiSettings::of(&env, global);
         ui::Ui::new(global, &settings, &env)
     };
+    raise_open_files();
     let args = match args::Args::read() {
         Ok(args) => args,
         Err(answer) => {
@@ -43,4 +46,19 @@ fn main() -> ExitCode {
     };
     context.close();
     exit
+}
+
+/// Most files that this process asks to have open at once.
+const OPEN_FILES: u64 = 65_536;
+
+/// Raises the soft limit on open files, which many systems set to 1,024 for the sake
+/// of programs that use `select`: a commit holds a descriptor for each folder that is
+/// under way.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Where the system refuses, the old limit holds.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
 }

@@ -364,3 +364,28 @@ fn a_folder_in_the_way_is_told_before_anything_is_written() {
     env.snap_in("home", [&args[..], &["--delete-excluded"]].concat()).succeeds();
     assert_eq!(env.read("home/notes.txt"), "first");
 }
+
+#[test]
+fn a_restore_in_place_follows_no_link_in_the_project() {
+    let env = TestEnv::new();
+    env.write("home/d/e/f", "saved");
+    env.snap(["commit", "home"]).succeeds();
+    env.write("outside/e/f", "precious");
+    env.write("outside/keep", "precious");
+    fs_err::remove_dir_all(env.path("home/d")).unwrap();
+    std::os::unix::fs::symlink(env.path("outside"), env.path("home/d")).unwrap();
+    for what in ["latest:d", "latest:d/e", "latest:d/e/f"] {
+        let args = ["restore", what, "--overwrite", "--delete", "--yes"];
+        for args in [&args[..4], &args[..], &["restore", what, "-n"]] {
+            let refused = env.snap_in("home", args);
+            assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
+            assert!(refused.stderr.contains("is a symbolic link"), "{}", refused.stderr);
+        }
+    }
+    assert_eq!(fs_err::read_to_string(env.path("outside/e/f")).unwrap(), "precious");
+    assert!(env.path("outside/keep").exists());
+    // The way that the hint names.
+    env.snap_in("home", ["restore", "latest", "--include", "/d", "--overwrite"]).succeeds();
+    assert_eq!(fs_err::read_to_string(env.path("home/d/e/f")).unwrap(), "saved");
+    assert!(!env.path("home/d").symlink_metadata().unwrap().is_symlink());
+}

@@ -155,6 +155,9 @@ fn a_partial_clone_keeps_what_lies_outside_its_scope() {
     assert!(!status.contains("a.txt"), "{status}");
     env.write("part/sub/b.txt", "changed");
     env.write("part/new.txt", "outside the scope, and here");
+    let status = env.snap_in("part", ["status"]).succeeds().stdout;
+    assert!(status.contains("new.txt") && !status.contains("a.txt"), "{status}");
+    assert!(env.snap_in("part", ["diff"]).succeeds().stdout.contains("new.txt"));
     env.snap_in("part", ["commit"]).succeeds();
     let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
     assert_eq!(listed, "a.txt\nnew.txt\nsub/\nsub/b.txt\n");
@@ -165,6 +168,85 @@ fn a_partial_clone_keeps_what_lies_outside_its_scope() {
     env.snap_in("part", ["commit"]).succeeds();
     let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
     assert_eq!(listed, "new.txt\nsub/\nsub/b.txt\n");
+}
+
+#[test]
+fn a_path_of_a_partial_clone_is_normalised_and_must_be_there() {
+    let env = two_clones();
+    let url = format!("file://{}", env.path("there").display());
+    env.snap(["clone", "-q", &url, "part", "--path", "./sub//", "--path", "sub/b.txt"]).succeeds();
+    assert!(env.path("part/sub/b.txt").exists());
+    env.write("part/new.txt", "new");
+    env.snap_in("part", ["commit"]).succeeds();
+    let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+    assert_eq!(listed, "a.txt\nnew.txt\nsub/\nsub/b.txt\n");
+    for (path, told) in [
+        ("nope", "there is no `nope` in `main`"),
+        ("sub/b.txt/c", "there is no `sub/b.txt/c` in `main`"),
+        (".", "cannot be the path of a file in a snapshot"),
+        ("", "cannot be the path of a file in a snapshot"),
+        ("sub/../sub", "cannot be the path of a file in a snapshot"),
+    ] {
+        let refused = env.snap(["clone", &url, "other", "--path", path]);
+        assert_ne!(refused.code, Some(0), "{path}");
+        assert!(refused.stderr.contains(told), "{path}: {}", refused.stderr);
+        assert!(!env.path("other").exists(), "{path}");
+    }
+}
+
+#[test]
+fn a_restore_of_the_path_of_a_partial_clone_brings_its_files_up_to_date() {
+    let env = two_clones();
+    let url = format!("file://{}", env.path("there").display());
+    env.snap(["clone", "-q", &url, "part", "--path", "sub"]).succeeds();
+    env.write("one/sub/b.txt", "theirs");
+    env.snap_in("one", ["commit"]).succeeds();
+    env.snap_in("one", ["push"]).succeeds();
+    env.snap_in("part", ["pull"]).succeeds();
+    env.write("part/sub/c.txt", "mine");
+    assert_eq!(env.snap_in("part", ["commit"]).code, Some(1));
+    env.snap_in("part", ["restore", "HEAD:sub", "--overwrite"]).succeeds();
+    env.snap_in("part", ["commit"]).succeeds();
+    assert_eq!(env.snap_in("part", ["cat", "HEAD:sub/b.txt"]).succeeds().stdout, "theirs");
+    assert!(env.snap_in("part", ["status"]).succeeds().stdout.contains("A partial clone of sub"));
+}
+
+#[test]
+fn the_attributes_of_folders_above_a_named_path_are_kept() {
+    let env = TestEnv::new();
+    env.write("home/a/1", "1");
+    env.write("home/a/2", "2");
+    let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs_err::set_permissions(env.path("home/a"), mode(0o700)).unwrap();
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::set_permissions(env.path("home/a"), mode(0o755)).unwrap();
+    env.write("home/a/2", "changed");
+    env.snap_in("home", ["commit", "a/2"]).succeeds();
+    let listed = env.snap_in("home", ["ls", "-l", "latest"]).succeeds().stdout;
+    assert!(listed.starts_with("drwx------"), "{listed}");
+}
+
+#[test]
+fn a_commit_of_named_paths_keeps_nothing_that_is_lost() {
+    let env = TestEnv::new();
+    env.write("home/a/1", "one");
+    env.write("home/b/2", "two");
+    env.snap(["commit", "home"]).succeeds();
+    let packs = fs_err::read_dir(env.path("home/.snap/objects")).unwrap();
+    let packs: Vec<_> = packs.map(|pack| pack.unwrap().path()).collect();
+    env.write("home/a/3", "three");
+    env.snap_in("home", ["commit"]).succeeds();
+    packs.iter().for_each(|pack| fs_err::remove_file(pack).unwrap());
+    env.write("home/b/2", "changed");
+    for args in [&["commit", "b"][..], &["commit", "b", "-b", "other"]] {
+        let refused = env.snap_in("home", args);
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        assert!(refused.stderr.contains("not all in the store"), "{}", refused.stderr);
+    }
+    env.snap_in("home", ["commit"]).succeeds();
+    env.write("home/b/2", "again");
+    env.snap_in("home", ["commit", "b"]).succeeds();
+    assert_eq!(env.snap_in("home", ["cat", "latest:a/1"]).succeeds().stdout, "one");
 }
 
 #[test]

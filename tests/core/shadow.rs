@@ -493,9 +493,7 @@ fn a_wrong_chunk_list_stays_shadowed_although_its_pack_hashes_to_its_name() {
     let first = victim.first;
     let ids = snap_core::format::shadow::Extent::Objects([large].into());
     let repo = victim.repo();
-    repo.store()
-        .change_shadows(&|table| table.add(first, Reason::Damaged, ids.clone()))
-        .unwrap();
+    repo.store().change_shadows(&|table| table.add(first, Reason::Damaged, ids.clone())).unwrap();
     assert_eq!(victim.verify(Data::None).shadowed.withdrawn, 0);
     assert!(open(&victim.store()).store().is_damaged(&first));
 }

@@ -195,14 +195,18 @@ impl<'s> Client<'s> {
         // Unless there is nothing yet, what was not pushed is given up.
         let pulled = self.snap_or_kill(&folder, &["pull", "--force", "origin", SHARED]);
         if pulled.status.success() {
-            let restored = self.snap(&folder, &["restore", SHARED, "--overwrite"]);
+            let args = ["restore", SHARED, "--overwrite", "--delete", "--yes"];
+            let restored = self.snap(&folder, &args);
             if !restored.status.success() {
                 self.journal.fault(format!("a restore after a pull: {}", restored.stderr));
                 return;
             }
         }
         let Some(id) = self.commit(&folder) else {
-            self.journal.fault("a commit after a pull fails".to_owned());
+            // A pull that was killed may have moved the branch, and then it is refused.
+            if pulled.status.success() {
+                self.journal.fault("a commit after a pull fails".to_owned());
+            }
             return;
         };
         let pushed = self.snap_or_kill(&folder, &["push", "origin", SHARED]);

@@ -18,6 +18,7 @@ use snap_core::{
         Config, Head, RefName, Repo,
         config::{FILE, edit::Edit, key::KeyPath, layer::Whose},
         open::{STORE_FOLDER, read_config_file, write_config},
+        path::{PathInTreeError, resolve_path},
         ref_name::RefKind,
     },
 };
@@ -126,9 +127,19 @@ fn clone(
     let Connection { store: remote, runtime, .. } = &mut connection;
     let mut missing = None;
     for name in names {
-        let options = Options { name, part: args.part.part() };
+        let options = Options { name, part: args.part.part()? };
         let mut restored = None;
         let restore = |outcome: &Outcome| {
+            let tree = repo.store().commit(&outcome.commit)?.tree;
+            for path in &options.part.paths {
+                if let Err(PathInTreeError::NotFound { .. } | PathInTreeError::NotAFolder { .. }) =
+                    resolve_path(repo.store(), tree, path)
+                {
+                    let path = text::line(path).to_string();
+                    let within = outcome.name.short().to_owned();
+                    return Err(CliError::NotWithin { path, within });
+                }
+            }
             point(&repo, outcome, &place, cx)?;
             // From here on it is worth keeping.
             made.is_kept = true;

@@ -2,14 +2,14 @@
 
 use std::{
     ffi::OsString,
-    os::unix::ffi::OsStrExt,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use serde::Serialize;
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, name::EntryName},
     repo::{Head, RefName, Repo, ref_name::RefKind},
 };
 use snap_remote::{
@@ -21,7 +21,7 @@ use snap_remote::{
 };
 
 use crate::{
-    commands::{push, refs},
+    commands::{commit::named, push, refs},
     context::Context,
     remote::{Connection, LimitArgs, StatsJson, tracking},
     report::{CliError, Done},
@@ -83,10 +83,18 @@ pub(crate) struct PartArgs {
 }
 
 impl PartArgs {
-    /// The same, for what does it.
-    pub(crate) fn part(&self) -> Part {
-        let paths = self.paths.iter().map(|path| path.as_bytes().to_vec());
-        Part { depth: self.depth, paths: paths.collect() }
+    /// Returns the part to bring, its paths without `.` and empty names.
+    ///
+    /// # Errors
+    /// [`CliError::NoPlace`] for a path that no snapshot has, and for the root.
+    pub(crate) fn part(&self) -> Result<Part, CliError> {
+        let plain = |path: &OsString| {
+            let path = Path::new(path);
+            let names = named(path.to_owned(), path)?.inside;
+            Ok(names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/'))
+        };
+        let paths = self.paths.iter().map(plain).collect::<Result<_, CliError>>()?;
+        Ok(Part { depth: self.depth, paths })
     }
 }
 
@@ -125,7 +133,7 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
     };
     let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     let start = Instant::now();
-    let part = args.part.part();
+    let part = args.part.part()?;
     if !part.is_everything() || !repo.store().partial_packs().is_empty() {
         repo = repo.with_distant(Arc::new(connection.packs(cx)?));
     }

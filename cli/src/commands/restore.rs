@@ -180,6 +180,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         protection: protection.as_ref(),
         tips: tips(&snapshot)?,
         confirm: Some(&confirm),
+        above: project.filter(|_| args.target.is_none()),
         so_far: Some(&so_far),
         ..restore::Options::default()
     };

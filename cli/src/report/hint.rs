@@ -368,6 +368,10 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         }
         RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
         RestoreError::InStore { .. } => "name a folder outside the store",
+        RestoreError::Link(_) => {
+            "`snap restore REV --include /PATH --overwrite`, without `:PATH`, puts the folder back \
+             in place of the link; `snap restore REV:PATH DIR` restores elsewhere"
+        }
         RestoreError::Blocked { .. } => {
             "move what is in there away; --overwrite --delete removes what commits could have \
              held, and --delete-excluded the rest"
@@ -421,6 +425,10 @@ fn of_commit(error: &CommitError) -> Option<String> {
         CommitError::Parent { .. } => {
             "`snap commit -b NAME` stores the files as they are on a new branch; `snap verify \
              --data` tells what else is lost"
+        }
+        CommitError::Incomplete(_) => {
+            "`snap commit` without paths stores it again from the project's files; `snap verify` \
+             tells what is lost"
         }
         CommitError::TooManyRules { .. } => {
             "use the same --exclude options each time; a commit of the whole project starts anew"

@@ -11,8 +11,8 @@
 //! it), folders are opened component by component with `O_NOFOLLOW`, which
 //! rules out the same.
 //!
-//! The way to the target itself may go through links: that is the user's own
-//! choice. Paths longer than `PATH_MAX` work, because a path is walked in
+//! The way to a target that the user names may go through links: that is the
+//! user's own choice. The way from a project to a part of it may not. Paths longer than `PATH_MAX` work, because a path is walked in
 //! pieces.
 
 mod listing;
@@ -150,6 +150,33 @@ impl Root {
             Err(error) => return Err(PathError::when("create folder", path)(error)),
         };
         Ok((Self::open(path)?, created))
+    }
+
+    /// Opens the folder that `names` lead to below the folder `above`, and follows no
+    /// link on the way. With `creates`, folders that are missing are created, private.
+    /// Says whether the last one was created.
+    ///
+    /// # Errors
+    /// [`PathError`] names the first path that is not a folder.
+    pub fn below(
+        above: &Path,
+        names: &[EntryName],
+        creates: bool,
+    ) -> Result<(Self, bool), PathError> {
+        let Self { mut fd, mut path, stepwise } = Self::open(above)?;
+        let mut is_created = false;
+        for name in names {
+            path.push(name.as_os_str());
+            let folder = Folder { fd };
+            is_created = creates
+                && match folder.make_folder(name, 0o700) {
+                    Ok(()) => true,
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+                    Err(error) => return Err(PathError::when("create folder", &path)(error)),
+                };
+            fd = folder.folder(name).map_err(PathError::when("open folder", &path))?.fd;
+        }
+        Ok((Self { fd, path, stepwise }, is_created))
     }
 
     /// Never uses `openat2`, as on a kernel without it.

@@ -169,7 +169,7 @@ impl Plan {
         options: &mut commit::Options,
         cx: &Context,
     ) -> Result<Source<'static>, CliError> {
-        if self.branch.is_none() && !args.replace {
+        if !args.replace {
             options.other_sources = OtherSources::Refuse;
         }
         let of_project = |options: &mut commit::Options| {

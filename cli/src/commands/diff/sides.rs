@@ -199,7 +199,7 @@ fn limit(
     (old, new): (Option<TreeId>, &New),
     (folder, paths): (&Path, &[&OsStr]),
 ) -> Result<Limit, CliError> {
-    // Paths outside a partial clone's scope are not in its folder.
+    // Paths outside a partial clone's scope need not be in its folder.
     if let (New::Folder(_), []) = (new, paths)
         && repo.project() == Some(folder)
         && let Some(scope) = repo.scope()?
@@ -207,7 +207,7 @@ fn limit(
         let joined = |names: Vec<EntryName>| {
             names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/')
         };
-        return Ok(Limit::to(scope.into_iter().map(joined).collect()));
+        return Ok(Limit::to_scope(scope.into_iter().map(joined).collect()));
     }
     let paths = paths.iter().map(|path| in_folder(folder, path));
     let paths = paths.collect::<Result<Vec<_>, _>>()?;

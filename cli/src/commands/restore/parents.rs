@@ -1,17 +1,12 @@
 //! Folders above what is restored in its place.
 
-use std::{
-    fs::DirBuilder,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{DirBuilderExt, PermissionsExt, lchown},
-    },
-    path::Path,
-};
+use std::{os::unix::ffi::OsStrExt, path::Path};
 
+use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
 use snap_core::{
-    base::io::PathError,
+    base::{io::PathError, name::EntryName},
     format::tree::{Kind, Metadata},
+    local::contain::{FolderPath, Root},
     ops::restore::Ownership,
     repo::path::entry_named,
 };
@@ -29,32 +24,38 @@ pub(super) fn make(
     (project, place): (&Path, &Path),
     ownership: Ownership,
 ) -> Result<(), CliError> {
-    let mut at = project.to_owned();
+    let mut names = Vec::new();
     let mut tree = Some(snapshot.commit.tree);
     for name in place {
-        at.push(name);
+        // The restore itself refuses what is no name.
+        let Ok(name) = EntryName::new(name.as_bytes()) else { return Ok(()) };
         let entry = match tree {
             Some(tree) => entry_named(snapshot.store(), tree, name.as_bytes()).ok().flatten(),
             None => None,
         };
+        names.push(name);
         let folder = entry.filter(|entry| matches!(entry.kind, Kind::Folder { .. }));
         tree = folder.as_ref().and_then(|entry| match entry.kind {
             Kind::Folder { id } => Some(id),
             _ => None,
         });
-        let Some(folder) = folder.filter(|_| at.symlink_metadata().is_err()) else { continue };
-        make_one(&at, &folder.metadata, ownership)
-            .map_err(PathError::when("create folder", &at))?;
+        // It refuses links, too, and tells of them.
+        let Some(folder) = folder else { continue };
+        let Ok((root, is_created)) = Root::below(project, &names, true) else { return Ok(()) };
+        if is_created {
+            set_attributes(&root, &folder.metadata, ownership)
+                .map_err(PathError::when("set the attributes of", root.path()))?;
+        }
     }
     Ok(())
 }
 
-fn make_one(path: &Path, metadata: &Metadata, ownership: Ownership) -> std::io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
+fn set_attributes(root: &Root, metadata: &Metadata, ownership: Ownership) -> std::io::Result<()> {
+    let folder = root.folder(&FolderPath::top())?.readable()?;
     let applies = ownership == Ownership::Apply && rustix::process::geteuid().is_root();
     if let Some(owner) = metadata.owner.as_ref().filter(|_| applies) {
-        lchown(path, Some(owner.uid), Some(owner.gid))?;
+        let (user, group) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        fchown(&folder, Some(user), Some(group))?;
     }
-    let mode = u32::from(metadata.mode & PERMISSIONS);
-    fs_err::set_permissions(path, PermissionsExt::from_mode(mode))
+    Ok(fchmod(&folder, Mode::from_raw_mode(u32::from(metadata.mode & PERMISSIONS)))?)
 }

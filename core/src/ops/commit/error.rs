@@ -10,7 +10,10 @@ use crate::{
     chunk::ParamsError,
     format::wire::FormatError,
     local::ignore::PatternError,
-    ops::commit::{Behind, ground::branch_or_head},
+    ops::{
+        commit::{Behind, ground::branch_or_head},
+        reach::ReachError,
+    },
     repo::{ref_name::RefName, refs::RefError},
     store::StoreError,
 };
@@ -107,6 +110,9 @@ pub enum CommitError {
         /// Why it cannot be read.
         source: Box<StoreError>,
     },
+    /// What the commit would keep of the commit before is not all in the store.
+    #[error("what the last commit has besides the named paths is not all in the store")]
+    Incomplete(#[source] Box<ReachError>),
     /// A reader would refuse the commit.
     #[error("the commit cannot be stored")]
     Unreadable(#[source] FormatError),
@@ -150,6 +156,7 @@ impl CommitError {
             | Self::TooManyRules { .. }
             | Self::TooManyLabels { .. } => ErrorKind::Invalid,
             Self::Parent { .. } => ErrorKind::Damaged,
+            Self::Incomplete(error) => error.kind(),
             Self::Behind(_) | Self::OtherSources { .. } => ErrorKind::Exists,
             Self::Contended { .. } => ErrorKind::Locked,
             Self::Store(error) => error.kind(),

@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use rustix::io::Errno;
+
 use crate::{
     base::observe::{Note, Observer},
     chunk::Params,
@@ -148,6 +150,14 @@ impl<'a> Job<'a> {
         path: &Path,
         error: &(dyn std::error::Error + 'static),
     ) {
+        // The process is short of something; the entry itself can be read.
+        let code = error.downcast_ref().and_then(io::Error::raw_os_error);
+        let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        if let Some(errno) = shortages.into_iter().find(|errno| Some(errno.raw_os_error()) == code)
+        {
+            let path = path.to_owned();
+            return self.fail(CommitError::Source { path, source: errno.into() });
+        }
         count(&self.counts.skipped, 1);
         self.unread.lock().unwrap_or_else(PoisonError::into_inner).insert(inside);
         self.observer.note(Note::Skipped { path, error });

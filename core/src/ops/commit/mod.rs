@@ -233,6 +233,8 @@ struct Root {
     selection: Selection,
     /// Whether entries of the commit before were kept in it.
     keeps_others: bool,
+    /// True if objects of those entries may be gone or damaged.
+    is_unproven: bool,
 }
 
 /// Bytes of stack of a worker: a thread that waits may take on a second task.
@@ -313,8 +315,7 @@ fn attempt(
     observer.phase(Phase::Commit, ground.total_bytes());
     let packs = repo.store().packs();
     let rules = Rules::beside(options.ignore.clone(), repo.dir())?;
-    let cache = cache::open(repo, options, observer);
-    let opened = repo.store().shadow_version();
+    let cache::Opened { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
     let threads = options.jobs.unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
     let writer = match options.run {
@@ -333,6 +334,9 @@ fn attempt(
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock().unwrap_or_else(PoisonError::into_inner));
     root.selection = ground.selection(unread, (input, options));
+    // What a partial clone keeps lies elsewhere.
+    let is_partial = matches!(input, Input::Partial(..));
+    root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
     let mut outcome = Outcome {
         files_new: job.counts.new.load(Ordering::Relaxed),
@@ -361,7 +365,7 @@ fn attempt(
         return Ok(None);
     }
     repo.store().tell_repairs(observer);
-    cache::save(repo, (cache, opened), observer);
+    cache::save(repo, (cache, shadows), observer);
     Ok(Some(outcome))
 }
 
@@ -431,7 +435,14 @@ fn read(
 impl Root {
     fn new(folder: &Folder, metadata: Option<Metadata>) -> Self {
         let (tree, totals) = (folder.id, folder.totals);
-        Self { tree, totals, metadata, selection: Selection::default(), keeps_others: false }
+        Self {
+            tree,
+            totals,
+            metadata,
+            selection: Selection::default(),
+            keeps_others: false,
+            is_unproven: false,
+        }
     }
 }
 

@@ -296,11 +296,16 @@ fn updated_entry(
             let is_gone = below_it.visible.is_none();
             let made = folder(job, below, (Some(kept), Some(below_it)), inside, previous)?;
             let Some(made) = made else { return Ok(None) };
-            match (stat.filter(|_| !is_gone), replaced) {
+            let is_folder = |entry: &Entry| matches!(entry.kind, Kind::Folder { .. });
+            let updated = |entry| Entry { kind: Kind::Folder { id: made.id }, ..entry };
+            match (stat.filter(|_| !is_gone), replaced.filter(is_folder)) {
+                // To name a path says nothing about the folders above it.
+                (Some(_), Some(entry)) if found.is_none() => {
+                    Ok(Some((updated(entry), made.totals)))
+                }
                 (Some(stat), _) => Ok(Some(folder_entry(job, name, (path, &stat), &made))),
                 (None, Some(entry)) if made.totals != walk::NOTHING => {
-                    let kind = Kind::Folder { id: made.id };
-                    Ok(Some((Entry { kind, ..entry }, made.totals)))
+                    Ok(Some((updated(entry), made.totals)))
                 }
                 (None, _) => Ok(None),
             }

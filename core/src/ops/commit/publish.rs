@@ -2,15 +2,18 @@
 
 use crate::{
     base::{
-        id::{CommitId, PackId},
+        id::{CommitId, ObjectId, PackId, TreeId},
         limits,
         observe::{Note, Observer},
         time::Time,
     },
-    format::commit::Commit,
-    ops::commit::{CommitError, Input, Options, Outcome, Root, Unchanged, ground::Ground, make},
+    format::{commit::Commit, pack::ObjectKind},
+    ops::{
+        commit::{CommitError, Input, Options, Outcome, Root, Unchanged, ground::Ground, make},
+        reach::{self, ReachError},
+    },
     repo::{Repo, refs::RefError},
-    store::{Added, Writer},
+    store::{Added, Marks, Place, StoreError, Writer},
 };
 
 /// Says what a commit would come to.
@@ -24,6 +27,24 @@ pub(super) fn preview(
     outcome.created = options.unchanged == Unchanged::Commit || !ground.is_same(root);
     outcome.added = writer.added();
     outcome.id = ground.tip().filter(|_| !outcome.created);
+}
+
+/// Checks that a tree whose entries are partly those of an earlier commit is stored
+/// whole.
+fn check_complete(repo: &Repo, tree: TreeId, observer: &dyn Observer) -> Result<(), CommitError> {
+    let store = repo.store();
+    store.refresh()?;
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &Place| match store.locate_unshadowed(id)? {
+        Some(_) => marks.mark(id),
+        None => Err(StoreError::Missing { id: *id, wanted: place.kind }),
+    };
+    let start = (tree.object(), ObjectKind::Tree);
+    match reach::visit_below(store, &[start], &mut enter, observer) {
+        Ok(()) => Ok(()),
+        Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
+        Err(error) => Err(CommitError::Incomplete(Box::new(error))),
+    }
 }
 
 /// Adds the commit, makes everything durable, and moves the branch. When the
@@ -51,6 +72,9 @@ pub(super) fn run(
             if let Some(writer) = writer.take() {
                 store_again((repo, &ground), (writer, packs), outcome)?;
             }
+            if root.is_unproven {
+                check_complete(repo, root.tree, observer)?;
+            }
             // The process that moved the branch may have died before it synced it.
             if let Some(branch) = ground.branch() {
                 repo.refs().sync(branch)?;
@@ -74,6 +98,9 @@ pub(super) fn run(
         };
         writer.add_commit(id, &bytes)?;
         add(&mut outcome.added, writer.finish()?);
+        if root.is_unproven {
+            check_complete(repo, root.tree, observer)?;
+        }
         match ground.advance(repo, (id, &commit), (input.is_stream(), options)) {
             Ok(()) => {
                 (outcome.id, outcome.created) = (Some(id), true);

@@ -248,7 +248,7 @@ impl<'a> Compare<'a> {
     /// Has a folder of this name compared with a tree.
     fn enter(&mut self, name: Vec<u8>, expected: Option<TreeId>) {
         let path = self.join(&name);
-        if self.side.job.limit.reaches(&path) {
+        if self.side.job.limit.reaches_present(&path) {
             self.pending.push(Event::Enter(Spot {
                 place: Some((Arc::clone(&self.open.fd), name)),
                 path,
@@ -280,11 +280,11 @@ impl<'a> Compare<'a> {
         let name = self.open.listing.name(listed).to_vec();
         let path = self.join(&name);
         let job = self.side.job;
-        if !job.limit.reaches(&path) {
+        if !job.limit.reaches_present(&path) {
             return;
         }
         let mut new = None;
-        if job.limit.includes(&path) {
+        if job.limit.includes_present(&path) {
             new = match self.item(&name, &path, (old.as_ref(), listed)) {
                 Ok(Some(new)) => Some(new),
                 // It vanished, and is like one that was never there.

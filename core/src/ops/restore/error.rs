@@ -60,6 +60,10 @@ pub enum RestoreError {
         outcome: Box<Outcome>,
     },
 
+    /// A symbolic link lies on the way from the project to what is restored.
+    #[error("{} is a symbolic link, and a restore follows none", _0.display())]
+    Link(PathBuf),
+
     /// The target lies in a store.
     #[error("{} lies in the store {}, and a store is not restored into", target.display(), store.display())]
     InStore {
@@ -119,7 +123,9 @@ impl RestoreError {
             }
             Self::Damaged { .. } => ErrorKind::Damaged,
             Self::TooDeep { .. } => ErrorKind::Unsupported,
-            Self::Pattern { .. } | Self::Rules(_) | Self::InStore { .. } => ErrorKind::Invalid,
+            Self::Pattern { .. } | Self::Rules(_) | Self::InStore { .. } | Self::Link(_) => {
+                ErrorKind::Invalid
+            }
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Threads(_) => ErrorKind::Unavailable,
             Self::Io(error) => error.kind(),

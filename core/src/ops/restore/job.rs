@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -116,13 +117,16 @@ impl<'a> Job<'a> {
             return Err(RestoreError::InStore { target: target.to_owned(), store });
         }
         let dry = self.options.mode == Mode::DryRun;
-        let (root, created) = if dry {
-            match Root::open(target) {
-                Err(error) if error.is_not_found() => return may_create(target),
-                root => (root?, false),
+        let opened = match (self.options.above, dry) {
+            (Some(above), _) => open_below(above, target, !dry),
+            (None, true) => Root::open(target).map(|root| (root, false)).map_err(Into::into),
+            (None, false) => Root::create(target).map_err(Into::into),
+        };
+        let (root, created) = match opened {
+            Err(RestoreError::Io(error)) if dry && error.is_not_found() => {
+                return may_create(target);
             }
-        } else {
-            Root::create(target)?
+            opened => opened?,
         };
         let top = FolderPath::top();
         let error = |source| root.error("read folder", &top, None, source);
@@ -328,6 +332,18 @@ fn is_store_tree(store: &Store, tree: TreeId) -> bool {
 }
 
 /// Fails where a folder that is not there could not be created.
+/// Opens a target in the folder `above`.
+fn open_below(above: &Path, target: &Path, creates: bool) -> Result<(Root, bool), RestoreError> {
+    let below = target.strip_prefix(above).unwrap_or(Path::new(""));
+    let names = below.iter().map(|name| EntryName::new(name.as_bytes()));
+    let names: Vec<EntryName> =
+        names.collect::<Result<_, _>>().map_err(|_| RestoreError::Link(target.to_owned()))?;
+    Root::below(above, &names, creates).map_err(|error| {
+        let is_link = error.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+        if is_link { RestoreError::Link(error.path) } else { error.into() }
+    })
+}
+
 fn may_create(target: &Path) -> Result<(), RestoreError> {
     let above = target.ancestors().skip(1).map(|above| match above.as_os_str().is_empty() {
         true => Path::new("."),

@@ -226,6 +226,9 @@ pub struct Options<'a> {
     /// True if the caller has just made the target, so that it gets the
     /// attributes that the snapshot has for it.
     pub is_new_target: bool,
+    /// A folder that the target is in, or is. No link on the way from it to the target
+    /// is followed.
+    pub above: Option<&'a Path>,
     /// Receives what was done, also when an error ended the run.
     pub so_far: Option<&'a Mutex<Outcome>>,
 }
