@@ -177,7 +177,7 @@ class Store:
         for path in (name, f"refs/heads/{name}", f"refs/tags/{name}"):
             path = os.path.join(self.folder, path)
             if os.path.isfile(path):
-                text = open(path).read().strip()
+                text = open(path).read().split("\n")[0]
                 return self.ref(text[5:]) if text.startswith("ref: ") else bytes.fromhex(text)
         return bytes.fromhex(name)
 

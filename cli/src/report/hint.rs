@@ -276,6 +276,7 @@ fn of_ref(error: &RefError) -> Option<String> {
         }
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
+        RefError::Newer { .. } => "a newer snap collects garbage here; update snap".to_owned(),
         RefError::Locked { .. } => "another snap is still at work on this store".to_owned(),
         _ => return None,
     };

@@ -370,10 +370,18 @@ impl<'a> Push<'a> {
         update: &Update,
         slot: &Slot,
     ) -> Result<Fate, RemoteError> {
-        let Some(theirs) = slot.commit else { return Ok(Fate::Go) };
+        let Some(theirs) = slot.commit else {
+            return Ok(match slot.is_writable() {
+                true => Fate::Go,
+                false => Fate::Not(remote.newer(&update.name)),
+            });
+        };
         let (name, location) = (Box::new(update.name.clone()), remote.location().to_owned());
         if theirs == update.commit {
             return Ok(Fate::Stands);
+        }
+        if !slot.is_writable() {
+            return Ok(Fate::Not(remote.newer(&update.name)));
         }
         if update.moves == Move::Force {
             return Ok(Fate::Go);
