@@ -160,7 +160,7 @@ class Store:
             return
         with open(os.path.join(folder, "config.toml")) as config:
             lines = [line.split("#")[0].strip() for line in config]
-        check("version = 1" in lines, "version of the store")
+        check("version = 1" in lines or "version = 2" in lines, "version of the store")
         objects = os.path.join(folder, "objects")
         for name in os.listdir(objects):
             if len(name) == 64:

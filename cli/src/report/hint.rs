@@ -240,7 +240,7 @@ fn of_config(error: &ConfigError) -> Option<String> {
             "`snap config set --user KEY VALUE` writes the user's file"
         }
         ConfigError::FixedVersion => {
-            "a store keeps the version it was made with; `snap init` makes one of the newest"
+            "the next commit makes an older store one of the newest version"
         }
         ConfigError::Awkward { .. } => "change that file by hand",
         ConfigError::TooLarge { .. } => "settings take a few lines; look at what that file is",

@@ -14,6 +14,7 @@
 
 mod lock;
 mod moves;
+mod version;
 
 use std::{
     io,
@@ -321,10 +322,10 @@ impl Refs {
             self.make_room(name, &path)?;
             self.disk.create_folders(folder)?;
         }
+        let text = self.new_text(new)?;
         let change = &self.timed(&mut lock, change)?;
         let log = name.log_file(&self.store);
         ref_log::append(&self.disk, &log, (&found.into(), &new.into()), change)?;
-        let text = RefText::new(new);
         match new {
             Some(_) => {
                 self.write(&path, &text.encode())?;
@@ -361,9 +362,10 @@ impl Refs {
             Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
         }
         let change = &self.timed(&mut lock, change)?;
+        let text = self.new_text(Some(new))?;
         let old = self.log(name)?.pop().map_or(Target::Nothing, |line| line.new);
         ref_log::append(&self.disk, &name.log_file(&self.store), (&old, &new.into()), change)?;
-        self.write(&name.file(&self.store), &RefText::new(Some(new)).encode())
+        self.write(&name.file(&self.store), &text.encode())
     }
 
     /// Makes the names on the way to a ref durable.

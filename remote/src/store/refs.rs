@@ -129,6 +129,7 @@ impl RemoteStore {
             return Err(self.newer(name));
         }
         let can = self.conditions(observer).await?;
+        self.upgrade(can).await?;
         let when = match &expected.version {
             None if can.absent && !expected.is_there() => When::Absent,
             Some(version) if can.unchanged => When::Unchanged(version.clone()),
