@@ -358,6 +358,11 @@ fn of_store(error: &StoreError) -> Option<String> {
              that is whole"
                 .to_owned(),
         ),
+        StoreError::PackHash { .. } => Some(
+            "`snap verify --data` tells which snapshots and paths need it, and has the next commit \
+             store them again"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

@@ -114,6 +114,17 @@ impl RemoteStore {
         Self { is_kept: true, ..self }
     }
 
+    /// Checks that something can be pushed there.
+    ///
+    /// # Errors
+    /// [`RemoteError::LocalStore`].
+    pub(crate) fn must_take_pushes(&self) -> Result<(), RemoteError> {
+        match self.client.is_read_only() {
+            true => Err(RemoteError::LocalStore { location: self.location.clone() }),
+            false => Ok(()),
+        }
+    }
+
     /// Sees to it that there is a store: a place where everything is gone may be
     /// one that cannot be seen just now.
     ///
