@@ -264,9 +264,7 @@ impl RemoteStore {
         }
         match config {
             Ok(_) => {
-                self.mirror.remember_seen();
-                self.mirror.remember_newest();
-                self.note_config(text);
+                self.check_config(Some(Object { bytes: text, version: None }))?;
             }
             Err(error) if error.what == What::Conflict => {
                 let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
