@@ -52,7 +52,7 @@ fn a_project_is_cloned_and_pulled_from_by_url_and_by_path() {
     assert_eq!(env.read("elsewhere/work/notes.txt"), "first\n", "not called `.snap`");
     // What is committed there later is learnt of, also when packs were merged.
     for round in 0..9 {
-        env.write("work/notes.txt", &format!("round {round}\n"));
+        env.write("work/notes.txt", format!("round {round}\n"));
         env.write(&format!("work/new{round}.txt"), "new\n");
         env.snap_in("work", ["commit", "-qm", "more"]).succeeds();
     }
