@@ -160,7 +160,7 @@ class Store:
             return
         with open(os.path.join(folder, "config.toml")) as config:
             lines = [line.split("#")[0].strip() for line in config]
-        check("version = 1" in lines, "version of the store")
+        check("version = 1" in lines or "version = 2" in lines, "version of the store")
         objects = os.path.join(folder, "objects")
         for name in os.listdir(objects):
             if len(name) == 64:
@@ -177,7 +177,7 @@ class Store:
         for path in (name, f"refs/heads/{name}", f"refs/tags/{name}"):
             path = os.path.join(self.folder, path)
             if os.path.isfile(path):
-                text = open(path).read().strip()
+                text = open(path).read().split("\n")[0]
                 return self.ref(text[5:]) if text.startswith("ref: ") else bytes.fromhex(text)
         return bytes.fromhex(name)
 

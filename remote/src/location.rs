@@ -11,7 +11,7 @@
 //! | `file:///path` | a folder |
 //! | `memory://name` | memory of this process, for tests |
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, path::Path, str::FromStr};
 
 /// Longest location: nobody types more, and it stands in errors.
 const LOCATION_BYTES: usize = 2048;
@@ -216,6 +216,32 @@ impl FromStr for Location {
 }
 
 impl Location {
+    /// The folder at `path`, which need not exist.
+    ///
+    /// # Errors
+    /// [`LocationError::Form`] when it has characters that no location has.
+    pub fn of_folder(path: &Path) -> Result<Self, LocationError> {
+        let form = |problem| LocationError::Form { location: path.display().to_string(), problem };
+        let absolute = std::path::absolute(path).map_err(|_| form("names no folder"))?;
+        // Of what is not there yet the folder above may be: `..` and links are
+        // resolved as far as that goes.
+        let above = |path: &Path| {
+            let above = path.parent().and_then(|above| fs_err::canonicalize(above).ok())?;
+            Some(above.join(path.file_name()?))
+        };
+        let real = fs_err::canonicalize(&absolute).ok().or_else(|| above(&absolute));
+        let path = real.unwrap_or(absolute);
+        let text = path.to_str().ok_or_else(|| form("is not UTF-8, as locations are"))?;
+        format!("{}://{text}", Scheme::File.name()).parse()
+    }
+
+    /// Whether a text is the path of a folder: it says where it begins. Anything
+    /// else may be the name of a remote or of a branch.
+    pub fn is_path(text: &str) -> bool {
+        let begins = |start: &str| text == start.trim_end_matches('/') || text.starts_with(start);
+        text.starts_with('/') || begins("./") || begins("../")
+    }
+
     /// What may be shown of it when it is wrong: without what may be a
     /// password or a key.
     fn without_secrets(&self) -> Self {
@@ -337,6 +363,24 @@ mod tests {
             assert_eq!(parsed(text).unwrap().to_string(), text);
         }
         assert_eq!(parsed("S3://bucket//a/").unwrap().to_string(), "s3://bucket/a");
+    }
+
+    #[test]
+    fn a_path_is_a_location() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = fs_err::canonicalize(folder.path()).unwrap();
+        let of = |path: &str| Location::of_folder(&folder.path().join(path)).unwrap().to_string();
+        fs_err::create_dir(folder.path().join("a")).unwrap();
+        assert_eq!(of("a"), format!("file://{}/a", real.display()));
+        assert_eq!(of("a/../a"), of("a"));
+        assert_eq!(of("a/../new"), format!("file://{}/new", real.display()));
+        assert!(Location::of_folder(Path::new("a#b")).is_err());
+        for path in ["/srv", ".", "..", "./x", "../x"] {
+            assert!(Location::is_path(path), "{path}");
+        }
+        for other in ["origin", "feature/x", "s3://b", "host:x", "", ".x"] {
+            assert!(!Location::is_path(other), "{other}");
+        }
     }
 
     #[test]

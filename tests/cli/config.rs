@@ -26,7 +26,7 @@ fn settings_are_listed_set_and_read() {
     insta::assert_snapshot!(env.snap(["config", "list"]), @r#"
     exit: 0
     --- stdout ---
-    version = 1
+    version = 2
     chunk.min = 65536
     chunk.average = 1048576
     chunk.max = 4194304
@@ -73,7 +73,7 @@ fn the_origin_of_each_value_is_told() {
     insta::assert_snapshot!(env.snap(["config", "list", "--origin", "--color=always"]), @r#"
     exit: 0
     --- stdout ---
-    version = 1  # [ROOT]/.snap/config.toml:5
+    version = 2  # [ROOT]/.snap/config.toml:5
     chunk.min = 786432  # [ROOT]/.snap/config.toml:12
     chunk.average = 1048576  # [ROOT]/.snap/config.toml:13
     chunk.max = 4194304  # [ROOT]/.snap/config.toml:14
@@ -285,7 +285,7 @@ fn a_value_that_does_not_fit_changes_nothing() {
     exit: 2
     --- stderr ---
     error: `version` says how a store is written, and cannot be set
-    hint: a store keeps the version it was made with; `snap init` makes one of the newest
+    hint: the next commit makes an older store one of the newest version
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "ui.color", "never"]), @r"
     exit: 2

@@ -21,6 +21,7 @@ mod fifo;
 mod find;
 mod hooks;
 mod init;
+mod local_remotes;
 mod log;
 mod ls;
 mod moves;

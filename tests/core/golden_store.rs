@@ -179,4 +179,34 @@ fn a_store_of_version_1_restores_and_takes_new_commits() {
         commit::run(&open(&store), Source::Folder(source), &reproducible(3), &Silent).unwrap();
     assert!(more.created);
     assert_eq!(more.added.objects, 3, "a blob, a tree and a commit");
+    let main = open(&store).refs().text(&RefName::branch("main").unwrap()).unwrap().unwrap();
+    assert_eq!((main.commit, main.epoch, main.nonce.is_some()), (more.id, 0, true));
+}
+
+#[test]
+fn the_first_ref_that_is_written_makes_a_store_of_version_1_one_of_version_2() {
+    let dir = copied();
+    let store = dir.path().join("store");
+    let config = || fs_err::read_to_string(store.join("config.toml")).unwrap();
+    let before = config();
+    assert!(before.contains("\nversion = 1\n"), "{before}");
+    let tag = RefName::tag("new").unwrap();
+    let (time, id) = (snap_core::base::time::Time::now(), COMMITS[0].parse().unwrap());
+    let change = snap_core::repo::Change { time, who: "ann", reason: "tag" };
+    // Reading changes nothing.
+    assert_eq!(open(&store).config().version, 1);
+    assert_eq!(config(), before);
+    open(&store).refs().update(&tag, None, Some(id), &change).unwrap();
+    assert_eq!(config(), before.replace("version = 1", "version = 2"));
+    let file = fs_err::read_to_string(store.join("refs/tags/new")).unwrap();
+    assert_eq!(file.lines().count(), 3, "{file}");
+    // Others stay as they were until they move.
+    let main = fs_err::read_to_string(store.join("refs/heads/main")).unwrap();
+    assert_eq!(main.lines().count(), 1, "{main}");
+    // A program that has had it open since before a newer one upgraded it stops.
+    let repo = open(&store);
+    fs_err::write(store.join("config.toml"), before.replace("version = 1", "version = 3")).unwrap();
+    let refused = repo.refs().update(&tag, Some(id), None, &change).unwrap_err();
+    assert!(matches!(refused, snap_core::repo::RefError::Newer { .. }), "{refused}");
+    assert_eq!(fs_err::read_to_string(store.join("refs/tags/new")).unwrap(), file);
 }

@@ -32,7 +32,7 @@ async fn what_is_sent_counts_once_all_of_it_is_there() {
     assert_eq!(serving.send(&here, &packs).await.status(), StatusCode::OK, "once more");
     assert_eq!(set(&first.to_string()).send().await.unwrap().status(), StatusCode::CREATED);
     let read = serving.get("refs/heads/main").send().await.unwrap();
-    assert_eq!(read.headers()["etag"], format!("\"{first}\"").as_str());
+    assert!(tag_of(&read).starts_with(&format!("\"{first}-0-")), "{}", tag_of(&read));
     let index = json(serving.get("index"), StatusCode::OK).await;
     assert_eq!(index["files"][0]["name"], name);
     let all = serving.get(&path).send().await.unwrap().bytes().await.unwrap();
@@ -112,6 +112,27 @@ async fn what_is_read_in_parts_has_the_same_conditions_everywhere() {
     }
 }
 
+fn tag_of(answer: &reqwest::Response) -> String {
+    answer.headers()["etag"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_that_a_newer_version_wrote_is_answered_and_not_moved() {
+    let place = Place::new();
+    let first = place.change("a", "first");
+    let second = place.change("a", "second");
+    let file = place.store().join("refs/heads/main");
+    let newer = format!("{second}\n{}\n7\n", "0".repeat(32));
+    fs_err::write(&file, &newer).unwrap();
+    let serving = Serving::of(&place);
+    let read = serving.get("refs/heads/main").send().await.unwrap();
+    assert!(tag_of(&read).starts_with(&format!("\"{second}-7-")), "{}", tag_of(&read));
+    let to = serving.put("refs/heads/main", format!("{{\"commit\": \"{first}\"}}"));
+    let problem = refused(to.header("if-match", "*"), 422, "rejected").await;
+    assert!(problem["detail"].as_str().unwrap().contains("a newer version"), "{problem}");
+    assert_eq!(fs_err::read_to_string(&file).unwrap(), newer);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ref_moves_from_any_of_where_it_may_stand() {
     let place = Place::new();
@@ -140,7 +161,19 @@ async fn a_ref_moves_from_any_of_where_it_may_stand() {
     assert_eq!(lines.send().await.unwrap().status(), StatusCode::OK);
     let anywhere = to(first).header("if-match", "*").send().await.unwrap();
     assert_eq!(anywhere.status(), StatusCode::OK);
-    assert_eq!(anywhere.headers()["etag"], tag(first).as_str());
+    let full = tag_of(&anywhere);
+    assert!(full.starts_with(&format!("\"{first}-0-")), "{full}");
+    // Away and back again: it stands where it stood, and was written since.
+    for (to_one, from) in [(second, &full), (first, &tag(second))] {
+        let moved = to(to_one).header("if-match", from).send().await.unwrap();
+        assert_eq!(moved.status(), StatusCode::OK);
+    }
+    refused(to(second).header("if-match", &full), 412, "conflict").await;
+    refused(to(second).header("if-match", format!("{full}, \"what\"")), 412, "conflict").await;
+    let other_epoch = full.replacen("-0-", "-1-", 1);
+    refused(to(second).header("if-match", other_epoch), 412, "conflict").await;
+    let known = serving.get("refs/heads/main").header("if-none-match", &full);
+    assert_eq!(known.send().await.unwrap().status(), StatusCode::OK, "another one by now");
     let gone = || {
         let delete = serving.client.delete(format!("{}/refs/heads/main", serving.base));
         delete.header("if-match", "*")

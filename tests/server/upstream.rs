@@ -108,7 +108,9 @@ pub(crate) fn set(
 pub(crate) async fn stands(serving: &Serving, branch: &str) -> Option<CommitId> {
     let response = serving.get(&format!("refs/heads/{branch}")).send().await.unwrap();
     let tag = response.headers().get("etag")?.to_str().unwrap();
-    Some(tag.trim_matches('"').parse().unwrap())
+    // A server of its own says more than the commit.
+    let commit = tag.trim_matches('"').split('-').next().unwrap();
+    Some(commit.parse().unwrap())
 }
 
 pub(crate) async fn pack(serving: &Serving, id: &PackId) -> Vec<u8> {

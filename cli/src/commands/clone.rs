@@ -41,7 +41,8 @@ Examples:
   snap clone s3://bucket/project work --ref v1.0    as it was at a tag
   snap clone s3://bucket/project --option endpoint=https://minio.example
   snap clone s3://bucket/huge --depth 1 --path src  the rest when it is needed
-  snap clone file:///mnt/usb/project . --no-restore";
+  snap clone file:///mnt/usb/project . --no-restore
+  snap clone ../project copy                        from the project in that folder";
 
 /// Make a store and a folder from a store elsewhere
 ///
@@ -53,7 +54,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CloneArgs {
-    /// Location to clone
+    /// Location or folder to clone
     url: String,
 
     /// Folder to make; named as the end of the location if not given
@@ -173,7 +174,9 @@ fn dir(args: &CloneArgs, place: &Place) -> Result<PathBuf, CliError> {
         return Ok(dir.clone());
     }
     let location = &place.location;
-    let last = location.path.rsplit('/').find(|part| !part.is_empty());
+    // The store of a project is called as each is.
+    let is_name = |part: &&str| !part.is_empty() && *part != STORE_FOLDER;
+    let last = location.path.rsplit('/').find(is_name);
     let last = last.unwrap_or(&location.authority);
     match last {
         "" | "." | ".." => Err(CliError::Usage("the location gives no name: name a folder")),

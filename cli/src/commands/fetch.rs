@@ -11,7 +11,10 @@ use snap_core::{
     ops::absent::{Depth, Wanted},
     repo::Repo,
 };
-use snap_remote::transfer::fetch::{self, Outcome, What};
+use snap_remote::{
+    location::Location,
+    transfer::fetch::{self, Outcome, What},
+};
 
 use crate::{
     commands::push,
@@ -76,7 +79,8 @@ fn divided<'a>(
 ) -> Result<(Option<&'a str>, &'a [OsString]), CliError> {
     let Some((first, rest)) = what.split_first() else { return Ok((None, what)) };
     let known = cx.settings_here()?.0.remotes();
-    let is_remote = |text: &&str| text.contains("://") || known.iter().any(|name| name == text);
+    let is_place = |text: &str| text.contains("://") || Location::is_path(text);
+    let is_remote = |text: &&str| is_place(text) || known.iter().any(|name| name == text);
     match first.to_str().filter(is_remote) {
         Some(remote) => Ok((Some(remote), rest)),
         None => Ok((None, what)),

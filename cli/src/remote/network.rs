@@ -121,6 +121,10 @@ impl Service for Watched {
         self.watch(self.inner.standings())
     }
 
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
     fn is_made_first(&self) -> bool {
         self.inner.is_made_first()
     }

@@ -50,9 +50,13 @@ impl<'a> From<Option<&'a str>> for Which<'a> {
 }
 
 impl Place {
-    /// A location that was typed.
+    /// A location that was typed, or the path of a folder.
     pub(crate) fn of_url(url: &str, options: BTreeMap<String, String>) -> Result<Self, CliError> {
-        let location: Location = url.parse()?;
+        let is_folder = !url.contains("://") && Path::new(url).is_dir();
+        let location: Location = match is_folder || Location::is_path(url) {
+            true => Location::of_folder(Path::new(url))?,
+            false => url.parse()?,
+        };
         location.check(&options)?;
         let credentials = Credentials::default();
         Ok(Self { name: None, location, options, credentials, store: None })
@@ -168,7 +172,7 @@ impl Context {
     /// The remote that is meant.
     pub(crate) fn remote(&self, which: Which<'_>) -> Result<Place, CliError> {
         if let Which::Named(text) = which
-            && text.contains("://")
+            && (text.contains("://") || Location::is_path(text))
         {
             return Place::of_url(text, BTreeMap::new());
         }

@@ -240,7 +240,7 @@ fn of_config(error: &ConfigError) -> Option<String> {
             "`snap config set --user KEY VALUE` writes the user's file"
         }
         ConfigError::FixedVersion => {
-            "a store keeps the version it was made with; `snap init` makes one of the newest"
+            "the next commit makes an older store one of the newest version"
         }
         ConfigError::Awkward { .. } => "change that file by hand",
         ConfigError::TooLarge { .. } => "settings take a few lines; look at what that file is",
@@ -276,6 +276,7 @@ fn of_ref(error: &RefError) -> Option<String> {
         }
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
+        RefError::Newer { .. } => "a newer snap collects garbage here; update snap".to_owned(),
         RefError::Locked { .. } => "another snap is still at work on this store".to_owned(),
         _ => return None,
     };
@@ -355,6 +356,11 @@ fn of_store(error: &StoreError) -> Option<String> {
         StoreError::Garbled { .. } => Some(
             "nothing here is damaged; run it again, and if it stays so, push again from a store \
              that is whole"
+                .to_owned(),
+        ),
+        StoreError::PackHash { .. } => Some(
+            "`snap verify --data` tells which snapshots and paths need it, and has the next commit \
+             store them again"
                 .to_owned(),
         ),
         _ => None,

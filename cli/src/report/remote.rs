@@ -65,6 +65,14 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
         RemoteError::Diverged { .. } => "`snap pull` shows what is there; --force gives it up",
         RemoteError::Raced { .. } | RemoteError::Held { .. } => "run it again",
+        RemoteError::LocalStore { location } => {
+            let path = location.strip_prefix("file://").unwrap_or(location);
+            let word = text::word(path.as_bytes());
+            return Some(format!(
+                "`snap serve {word}` takes pushes for it, and `snap pull` there fetches from here; \
+                 a remote needs a folder of its own"
+            ));
+        }
         RemoteError::NotAStore { .. } => {
             "name an empty folder or prefix of its own, such as s3://bucket/project"
         }
@@ -141,11 +149,6 @@ fn is_server(error: &ServiceError) -> bool {
 
 fn of_open(error: &OpenError) -> Option<String> {
     match error {
-        OpenError::LocalStore { .. } => Some(
-            "a remote needs a folder of its own: push from that store to one, or offer it with \
-             `snap serve`"
-                .to_owned(),
-        ),
         OpenError::Half { .. } => Some(
             "SNAP_REMOTE_USER says it, or `name = …` in the file or what the command prints"
                 .to_owned(),
@@ -160,9 +163,6 @@ fn of_open(error: &OpenError) -> Option<String> {
 
 fn of_location(error: &LocationError) -> Option<String> {
     match error {
-        LocationError::NoScheme { text } if text.starts_with('/') => {
-            Some(format!("a folder is file://{text}"))
-        }
         LocationError::NoScheme { .. } | LocationError::Scheme { .. } => {
             let names: Vec<_> = Scheme::ALL.iter().map(|(_, name)| format!("{name}://")).collect();
             Some(format!("locations begin with {}", names.join(", ")))

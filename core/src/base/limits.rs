@@ -160,8 +160,9 @@ pub const TABLE_RECORDS: u64 = 1 << 32;
 /// Bytes of a table's own metadata: 16,384 pack names are 512 KiB.
 pub const TABLE_META_BYTES: usize = 16 << 20;
 
-/// A ref file: one id or one name.
-pub const REF_BYTES: usize = 1024;
+/// A ref file: an id, a nonce, an epoch, and about 200 former tips that a later
+/// version may keep there; or one name.
+pub const REF_BYTES: usize = 16 << 10;
 
 /// Length of a branch or tag name.
 pub const REF_NAME_BYTES: usize = 200;

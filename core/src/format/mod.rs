@@ -11,6 +11,7 @@ pub mod chunk_list;
 pub mod commit;
 pub mod outline;
 pub mod pack;
+pub mod ref_text;
 pub mod selection;
 pub mod shadow;
 pub mod table;

@@ -9,13 +9,13 @@ use std::{
 use crate::{
     base::{io::PathError, kind::ErrorKind, observe::Observer},
     disk::{Disk, inside},
+    format::outline,
     repo::{
         config::{
             self, Config, ConfigError, ConfigFile, Settings,
             file::{self, FileError},
             layer::Whose,
         },
-        ref_name::RefKind,
         refs::{RefError, Refs, temporary},
     },
     store::{Distant, Store, StoreError},
@@ -217,22 +217,46 @@ impl Repo {
     }
 }
 
-/// Fails if the folder of a store is one that `push` made: its refs have another
-/// form, a second line, so no commits may be added to it. It has neither lock nor
-/// cache nor logs; a copy of a store that lacks these, too, has refs of one line.
+/// How the folder of a store is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// As `init` makes it: each pack in `objects/` counts.
+    Local,
+    /// As `push` makes it in a folder: a pack counts once a file in `index/`
+    /// has its outline.
+    Remote,
+}
+
+impl Layout {
+    /// The layout of the store in `dir`, by a look at the names of its parts.
+    /// What says nothing of itself, such as an empty folder, is local.
+    pub fn of(dir: &Path) -> Self {
+        let has = |name: &str| dir.join(name).exists();
+        if !has("refs") || ["lock", "cache", "logs"].into_iter().any(has) {
+            return Self::Local;
+        }
+        // Segments, which a copy of a local store may have, end otherwise.
+        let is_outlines = |name: &str| {
+            let name = name.trim_end_matches(".part").trim_end_matches(".group");
+            name.parse::<outline::Name>().is_ok()
+        };
+        let mut files = fs_err::read_dir(dir.join("index")).into_iter().flatten().flatten();
+        match files.any(|file| file.file_name().to_str().is_some_and(is_outlines)) {
+            true => Self::Remote,
+            false => Self::Local,
+        }
+    }
+}
+
+/// Fails if the folder of a store is one that `push` made: no commits may be
+/// added to it, since whoever reads it would not learn of their packs.
 ///
 /// # Errors
 /// [`RepoError::Remote`].
 pub fn refuse_remote(dir: &Path) -> Result<(), RepoError> {
-    let has = |name: &str| dir.join(name).exists();
-    if !has("index") || !has("refs") || ["lock", "cache", "logs"].into_iter().any(has) {
-        return Ok(());
-    }
-    let refs = Refs::new(dir, Disk::default());
-    let names = [RefKind::Branch, RefKind::Tag].map(|kind| refs.names(kind).unwrap_or_default());
-    match names.iter().flatten().any(|name| refs.read(name).is_ok()) {
-        true => Ok(()),
-        false => Err(RepoError::Remote { dir: dir.to_owned() }),
+    match Layout::of(dir) {
+        Layout::Local => Ok(()),
+        Layout::Remote => Err(RepoError::Remote { dir: dir.to_owned() }),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | file               | content                                        |
 //! |--------------------|------------------------------------------------|
-//! | `refs/heads/NAME`  | 64 hex digits of a commit, `\n`                |
+//! | `refs/heads/NAME`  | a [text](crate::format::ref_text)              |
 //! | `refs/tags/NAME`   | likewise                                       |
 //! | `HEAD`             | `ref: refs/heads/NAME\n`, or a commit's digits |
 //! | `lock`             | time of the last change; held while a ref moves |
@@ -14,6 +14,7 @@
 
 mod lock;
 mod moves;
+mod version;
 
 use std::{
     io,
@@ -24,6 +25,7 @@ use std::{
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
     disk::{Disk, regular::read_at_most},
+    format::ref_text::RefText,
     repo::{
         ref_log::{self, Target},
         ref_name::{RefKind, RefName, RefNameError},
@@ -81,6 +83,12 @@ pub enum RefError {
         /// Where it points.
         at: CommitId,
     },
+    /// A later version wrote it, and this one must not write over that.
+    #[error("{} was written by a newer version of snap", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+    },
     /// Somebody else moved it meanwhile.
     #[error("{} `{}` has moved meanwhile", name.kind().noun(), name.short())]
     Moved {
@@ -127,6 +135,7 @@ impl RefError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Damaged { .. } => ErrorKind::Damaged,
+            Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Exists { .. } | Self::Moved { .. } | Self::HeadMoved | Self::Beside { .. } => {
                 ErrorKind::Exists
             }
@@ -134,6 +143,31 @@ impl RefError {
             Self::Name(_) => ErrorKind::Invalid,
             Self::Locked { .. } => ErrorKind::Locked,
             Self::Io(error) => error.kind(),
+        }
+    }
+}
+
+/// What a ref must say for it to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected<'t> {
+    /// It stands at this commit; `None`: it does not exist.
+    At(Option<CommitId>),
+    /// It says exactly this: nobody wrote it since, not even the same commit.
+    Says(&'t RefText),
+}
+
+impl Expected<'_> {
+    fn commit(&self) -> Option<CommitId> {
+        match self {
+            Self::At(commit) => *commit,
+            Self::Says(text) => text.commit,
+        }
+    }
+
+    fn is_met(&self, found: Option<&RefText>) -> bool {
+        match self {
+            Self::At(commit) => *commit == found.and_then(|text| text.commit),
+            Self::Says(text) => Some(*text) == found,
         }
     }
 }
@@ -156,11 +190,19 @@ impl Refs {
     /// # Errors
     /// [`RefError::Damaged`] and [`RefError::Io`].
     pub fn read(&self, name: &RefName) -> Result<Option<CommitId>, RefError> {
+        Ok(self.text(name)?.and_then(|text| text.commit))
+    }
+
+    /// What the file of a branch or tag says; `None` when there is none. A file
+    /// may say that the ref was deleted.
+    ///
+    /// # Errors
+    /// As [`Refs::read`].
+    pub fn text(&self, name: &RefName) -> Result<Option<RefText>, RefError> {
         let path = name.file(&self.store);
         let Some(text) = read_small(&path, "commit id")? else { return Ok(None) };
-        let damaged = || RefError::Damaged { path, noun: "commit id" };
-        let id = text.strip_suffix('\n').unwrap_or(&text).parse();
-        id.map(Some).map_err(|_| damaged())
+        let damaged = |_| RefError::Damaged { path, noun: "commit id" };
+        RefText::decode(text.as_bytes()).map(Some).map_err(damaged)
     }
 
     /// All branches or all tags, sorted by name.
@@ -235,7 +277,8 @@ impl Refs {
     ///
     /// # Errors
     /// [`RefError::Exists`] and [`RefError::Moved`] when it does not stand at
-    /// `expected`, [`RefError::Beside`], [`RefError::Locked`], [`RefError::Io`].
+    /// `expected`, [`RefError::Beside`], [`RefError::Newer`],
+    /// [`RefError::Locked`], [`RefError::Io`].
     pub fn update(
         &self,
         name: &RefName,
@@ -243,39 +286,60 @@ impl Refs {
         new: Option<CommitId>,
         change: &Change<'_>,
     ) -> Result<(), RefError> {
+        self.swap(name, Expected::At(expected), new, change).map(drop)
+    }
+
+    /// [`Refs::update`] on any condition. Returns what the ref says then.
+    ///
+    /// # Errors
+    /// As [`Refs::update`].
+    pub fn swap(
+        &self,
+        name: &RefName,
+        expected: Expected<'_>,
+        new: Option<CommitId>,
+        change: &Change<'_>,
+    ) -> Result<RefText, RefError> {
         let mut lock = self.lock()?;
-        let found = self.read(name)?;
+        let text = self.text(name)?;
+        let found = text.as_ref().and_then(|text| text.commit);
         match found {
-            _ if found == expected => {}
-            Some(at) if expected.is_none() => {
+            _ if expected.is_met(text.as_ref()) => {}
+            Some(at) if expected.commit().is_none() => {
                 return Err(RefError::Exists { name: name.clone(), at });
             }
             _ => return Err(RefError::Moved { name: name.clone(), found }),
         }
         if found == new {
-            return Ok(());
+            return Ok(text.unwrap_or_else(|| RefText::without_nonce(None)));
         }
         let path = name.file(&self.store);
+        if text.is_some_and(|text| !text.is_writable()) {
+            return Err(RefError::Newer { path });
+        }
         let folder = path.parent().unwrap_or(&self.store);
         if new.is_some() {
             self.make_room(name, &path)?;
             self.disk.create_folders(folder)?;
         }
+        let text = self.new_text(new)?;
         let change = &self.timed(&mut lock, change)?;
         let log = name.log_file(&self.store);
         ref_log::append(&self.disk, &log, (&found.into(), &new.into()), change)?;
         match new {
-            Some(id) => {
-                self.write(&path, &format!("{id}\n"))?;
+            Some(_) => {
+                self.write(&path, &text.encode())?;
                 // A folder on the way may be somebody's who did not live to sync it.
-                if name.short().contains('/') { self.sync(name) } else { Ok(()) }
+                if name.short().contains('/') {
+                    self.sync(name)?;
+                }
             }
             None => {
                 self.disk.remove(&path)?;
                 self.disk.sync_folder(folder)?;
-                Ok(())
             }
         }
+        Ok(text)
     }
 
     /// Points a branch or tag whose file is damaged at `new`. What it pointed at
@@ -298,9 +362,10 @@ impl Refs {
             Ok(Some(at)) => return Err(RefError::Exists { name: name.clone(), at }),
         }
         let change = &self.timed(&mut lock, change)?;
+        let text = self.new_text(Some(new))?;
         let old = self.log(name)?.pop().map_or(Target::Nothing, |line| line.new);
         ref_log::append(&self.disk, &name.log_file(&self.store), (&old, &new.into()), change)?;
-        self.write(&name.file(&self.store), &format!("{new}\n"))
+        self.write(&name.file(&self.store), &text.encode())
     }
 
     /// Makes the names on the way to a ref durable.

@@ -232,7 +232,10 @@ pub(super) fn is_at(path: &Path, file: &fs::File) -> Result<bool, StoreError> {
 
 impl PackFile {
     /// What it says of itself.
-    fn outline(&self) -> Result<Outline, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when its ends cannot be read.
+    pub fn outline(&self) -> Result<Outline, StoreError> {
         let start = self.frames_start();
         let end = self.frames_end();
         Ok(Outline {

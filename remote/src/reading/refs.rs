@@ -7,6 +7,7 @@ use snap_core::{
         id::{CommitId, Prefix},
         io::PathError,
     },
+    format::ref_text::RefText,
     repo::{
         ref_name::RefName,
         spec::{bases, names},
@@ -146,7 +147,8 @@ fn write_ref(folder: &Path, name: &RefName, id: CommitId) -> Result<(), RemoteEr
     if let Some(above) = file.parent() {
         fs_err::create_dir_all(above).map_err(PathError::when("create", above))?;
     }
-    fs_err::write(&file, format!("{id}\n")).map_err(PathError::when("write", &file))?;
+    let text = RefText::new(Some(id)).encode();
+    fs_err::write(&file, text).map_err(PathError::when("write", &file))?;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod error;
 pub mod folder;
 mod gauge;
 pub mod keys;
+pub mod local_store;
 pub mod memory;
 pub mod open;
 pub mod opendal;
@@ -159,6 +160,11 @@ pub trait Service: Debug + Send + Sync + 'static {
 
     /// Whether it sees to the files of its index itself: nobody merges them.
     fn keeps_index(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing can be pushed there: it is a store that commits go to.
+    fn is_read_only(&self) -> bool {
         false
     }
 

@@ -9,8 +9,8 @@ use std::{
 use opendal::{Operator, services};
 
 use super::{
-    Service, folder::Folder, memory::Memory, opendal::Bucket, snap_server::SnapServer,
-    traffic::Traffic, transport::Transport,
+    Service, folder::Folder, local_store::LocalStore, memory::Memory, opendal::Bucket,
+    snap_server::SnapServer, traffic::Traffic, transport::Transport,
 };
 use crate::location::{Location, LocationError, Scheme};
 
@@ -49,12 +49,6 @@ pub enum OpenError {
         /// What is wrong.
         why: String,
     },
-    /// The store of a project, or a bare store.
-    #[error("{location} is a store that is committed to, not a remote")]
-    LocalStore {
-        /// Where.
-        location: String,
-    },
     /// A secret key without the name that it belongs to.
     #[error("there is a secret for {location}, but not the name of its key")]
     Half {
@@ -87,12 +81,10 @@ pub fn open(
     let option = |name: &str| options.get(name).map(String::as_str);
     let opener = Opener { location, secrets, traffic };
     match location.scheme {
-        Scheme::File if is_local_store(Path::new(&location.path)) => {
-            Err(OpenError::LocalStore { location: location.to_string() })
-        }
-        Scheme::File => {
-            Ok(Arc::new(Folder::new(PathBuf::from(&location.path), Arc::clone(traffic))))
-        }
+        Scheme::File => Ok(match LocalStore::find(Path::new(&location.path)) {
+            Some(dir) => Arc::new(LocalStore::new(dir, Arc::clone(traffic))),
+            None => Arc::new(Folder::new(PathBuf::from(&location.path), Arc::clone(traffic))),
+        }),
         Scheme::Memory => Ok(Arc::new(Memory::named(&location.to_string(), Arc::clone(traffic)))),
         Scheme::S3 => opener.s3(&option),
         Scheme::Gcs => opener.gcs(&option),
@@ -101,14 +93,6 @@ pub fn open(
         Scheme::Sftp => opener.sftp(&option),
         Scheme::Http | Scheme::Https => opener.server(),
     }
-}
-
-/// Whether a folder is a store that somebody commits to: a remote has neither a
-/// lock nor a cache, and its refs have another form.
-fn is_local_store(folder: &Path) -> bool {
-    folder.join("config.toml").is_file()
-        && folder.join("lock").is_file()
-        && folder.join("cache").is_dir()
 }
 
 type Get<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;

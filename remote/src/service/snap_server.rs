@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `config.toml` | `config`; written, the repository itself |
 //! | `HEAD` | `head` |
-//! | `refs/…` | `refs/…`, whose ETag is the commit |
+//! | `refs/…` | `refs/…`, whose ETag names commit, epoch and nonce |
 //! | `objects/ID` | `packs/ID`: checked there before it is kept; written, `uploads/ID` for a long one |
 //! | `index/NAME` | `index/NAME`: written, its packs count from then on |
 //!
@@ -20,7 +20,10 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, StatusCode, header, request::Builder};
 use opendal::{Buffer, HttpTransport};
 use serde::Deserialize;
-use snap_core::base::{id::CommitId, limits};
+use snap_core::{
+    base::{id::CommitId, limits},
+    format::ref_text::RefText,
+};
 
 use tokio::sync::OnceCell;
 
@@ -62,6 +65,17 @@ impl fmt::Debug for SnapServer {
 struct Answer {
     headers: HeaderMap,
     bytes: Bytes,
+}
+
+impl Answer {
+    /// Its ETag, if that is one of a ref that stands at this commit: the sign that
+    /// a snap server speaks, and nothing between here and there.
+    fn etag_of(&self, commit: CommitId) -> Option<String> {
+        let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
+        let tag = etag.strip_prefix('"')?.strip_suffix('"')?;
+        let is_it = RefText::from_tag(tag).is_ok_and(|text| text.commit == Some(commit));
+        is_it.then(|| etag.to_owned())
+    }
 }
 
 /// What is asked, for errors: the operation and the key.
@@ -220,9 +234,15 @@ impl SnapServer {
             return Ok(plain(format!("ref: {head}\n").into()));
         }
         if key.starts_with(REFS) {
-            let RefJson { commit } = self.json(key, asked).await?;
-            let etag = Some(format!("\"{commit}\""));
-            let version = Some(Version { etag, generation: None });
+            let request = (self.request(Method::GET, key), Bytes::new());
+            let answer = self.ask(request, limits::REPLY_BYTES, asked).await?;
+            let RefJson { commit } = serde_json::from_slice(&answer.bytes)
+                .map_err(|error| ServiceError::new("read", key, What::Other, error.to_string()))?;
+            let id = commit
+                .parse()
+                .map_err(|_| ServiceError::new("read", key, What::Other, commit.clone()))?;
+            let etag = answer.etag_of(id).unwrap_or_else(|| format!("\"{commit}\""));
+            let version = Some(Version { etag: Some(etag), generation: None });
             return Ok(Object { bytes: format!("{commit}\n").into(), version });
         }
         match (key.strip_prefix(OBJECTS), key.starts_with(INDEX)) {
@@ -239,13 +259,14 @@ impl SnapServer {
         when: When,
     ) -> Result<Option<Version>, ServiceError> {
         let put = |path: &str| self.request(Method::PUT, path);
-        let moved_to = key.starts_with(REFS).then(|| first_line(&bytes)).flatten();
+        let is_ref = key.starts_with(REFS);
+        let moved_to = is_ref.then(|| RefText::decode(&bytes).ok()?.commit).flatten();
         let (request, body) = if key == CONFIG {
             (put(""), bytes)
         } else if key == HEAD {
             // The server knows a first branch by itself.
             return Ok(None);
-        } else if key.starts_with(REFS) {
+        } else if is_ref {
             self.move_ref(key, &bytes)?
         } else if let Some(id) = key.strip_prefix(OBJECTS) {
             (put(&format!("packs/{id}")), bytes)
@@ -262,19 +283,17 @@ impl SnapServer {
             }
         };
         let answer = self.ask((request, body), limits::REPLY_BYTES, ("write", key)).await?;
-        // A ref's ETag is the commit: the sign that a snap server has moved it.
-        let etag = answer.headers.get(header::ETAG).and_then(|tag| tag.to_str().ok());
-        let etag = etag.filter(|etag| moved_to.is_some_and(|id| *etag == format!("\"{id}\"")));
-        Ok(etag.map(|etag| Version { etag: Some(etag.to_owned()), generation: None }))
+        let etag = moved_to.and_then(|id| answer.etag_of(id));
+        Ok(etag.map(|etag| Version { etag: Some(etag), generation: None }))
     }
 
     /// A ref's text says where it is to stand, and who says so, which the server
     /// does not keep.
     fn move_ref(&self, key: &str, text: &[u8]) -> Result<(Builder, Bytes), ServiceError> {
-        let commit = first_line(text).ok_or_else(|| unknown("write", key))?;
-        if *commit.as_bytes() == [0; 32] {
+        let text = RefText::decode(text).map_err(|_| unknown("write", key))?;
+        let Some(commit) = text.commit else {
             return Ok((self.request(Method::DELETE, key), Bytes::new()));
-        }
+        };
         let body = serde_json::json!({ "commit": commit.to_string() }).to_string();
         let request = self.request(Method::PUT, key);
         Ok((request.header(header::CONTENT_TYPE, "application/json"), body.into()))
@@ -453,11 +472,6 @@ impl Service for SnapServer {
     fn removed_at_once(&self) -> usize {
         usize::MAX
     }
-}
-
-/// The commit that the text of a ref names.
-fn first_line(text: &[u8]) -> Option<CommitId> {
-    std::str::from_utf8(text).ok()?.lines().next()?.parse().ok()
 }
 
 fn unknown(operation: &'static str, key: &str) -> ServiceError {

@@ -30,13 +30,14 @@ use snap_core::{
         id::CommitId,
         observe::{Note, Observer},
     },
+    format::ref_text::Nonce,
     repo::ref_name::RefName,
 };
 use tokio::time::{Instant, timeout};
 
 use super::{
     RemoteError, RemoteStore,
-    refs::{Slot, key, nonce, text},
+    refs::{Slot, key, text},
 };
 use crate::service::{ServiceError, What, When, client::jittered};
 
@@ -64,7 +65,7 @@ impl RemoteStore {
         let (began, mut pause) = (Instant::now(), PAUSES.0);
         let mut seen: HashMap<String, Instant> = HashMap::new();
         while began.elapsed() < PATIENCE {
-            let nonce = nonce();
+            let nonce = Nonce::random();
             let claim = format!("{claims}{nonce}");
             let claimed = Instant::now();
             let written = self.client.write(&claim, Bytes::from_static(b"\n"), When::Always).await;
@@ -78,7 +79,7 @@ impl RemoteStore {
             let others = self.others(&claims, &claim).await;
             let outcome = match &others {
                 Ok(others) if others.is_empty() => {
-                    Some(self.swap_alone(name, expected, (new, &nonce), claimed).await)
+                    Some(self.swap_alone(name, expected, (new, nonce), claimed).await)
                 }
                 _ => None,
             };
@@ -133,7 +134,7 @@ impl RemoteStore {
         &self,
         name: &RefName,
         expected: &Slot,
-        (new, nonce): (Option<CommitId>, &str),
+        (new, nonce): (Option<CommitId>, Nonce),
         claimed: Instant,
     ) -> Result<(), RemoteError> {
         let now = self.slot(name).await?;
@@ -157,7 +158,7 @@ impl RemoteStore {
         let written = async { (write.await, self.slot(name).await) };
         let (written, now) = self.client.unhindered(written).await;
         let now = now?;
-        match (now.nonce.as_deref() == Some(nonce), written) {
+        match (now.nonce == Some(nonce), written) {
             (true, _) => Ok(()),
             (false, Ok(Ok(_))) => Err(self.raced(name, &now)),
             (false, Ok(Err(error))) => Err(error.into()),

@@ -33,6 +33,12 @@ pub enum RemoteError {
         /// Where.
         location: String,
     },
+    /// There is a store that commits go to, which only others may write to.
+    #[error("{location} is a store that commits go to: nothing can be pushed into it")]
+    LocalStore {
+        /// Where.
+        location: String,
+    },
     /// There is something, and it is no store.
     #[error("there is no store at {location}, but something else: {key}")]
     NotAStore {
@@ -212,7 +218,7 @@ impl RemoteError {
             Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
             Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::Emptied { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
-            Self::NotAStore { .. } => ErrorKind::Invalid,
+            Self::NotAStore { .. } | Self::LocalStore { .. } => ErrorKind::Invalid,
             Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Held { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => source.kind(),

@@ -40,6 +40,9 @@ const CONDITIONS: &str = "conditions";
 /// The words in it.
 const KEPT: [(&str, bool); 2] = [("kept\n", true), ("ignored\n", false)];
 
+/// File that is there once the store was seen to be of the newest version.
+const NEWEST: &str = "version-2";
+
 /// File that whoever changes the folder locks.
 const LOCK: &str = "lock";
 
@@ -183,6 +186,16 @@ impl Mirror {
     /// Remembers that there is a store. Where that fails it is asked again.
     pub fn remember_seen(&self) {
         let _ = self.write(SEEN, "");
+    }
+
+    /// Whether the store was seen to be of the newest version.
+    pub fn is_newest(&self) -> bool {
+        self.dir.join(NEWEST).exists()
+    }
+
+    /// Remembers that. Where that fails it is asked again.
+    pub fn remember_newest(&self) {
+        let _ = self.write(NEWEST, "");
     }
 
     /// Whether the service keeps to the conditions of writes, once that was tried.

@@ -21,6 +21,7 @@ pub mod heads;
 pub mod index;
 pub mod mirror;
 pub mod refs;
+mod version;
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,10 @@ use std::{
 use bytes::Bytes;
 use snap_core::{
     base::limits,
-    repo::{config::Config, ref_name::RefName},
+    repo::{
+        config::{Config, ConfigError, VERSION},
+        ref_name::RefName,
+    },
 };
 use tokio::sync::OnceCell;
 
@@ -108,6 +112,17 @@ impl RemoteStore {
     #[must_use]
     pub fn kept(self) -> Self {
         Self { is_kept: true, ..self }
+    }
+
+    /// Checks that something can be pushed there.
+    ///
+    /// # Errors
+    /// [`RemoteError::LocalStore`].
+    pub(crate) fn must_take_pushes(&self) -> Result<(), RemoteError> {
+        match self.client.is_read_only() {
+            true => Err(RemoteError::LocalStore { location: self.location.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// Sees to it that there is a store: a place where everything is gone may be
@@ -192,14 +207,19 @@ impl RemoteStore {
     fn check_config(&self, config: Option<Object>) -> Result<Found, RemoteError> {
         let Some(object) = config else { return Ok(Found::Nothing) };
         let text = std::str::from_utf8(&object.bytes).unwrap_or("");
-        let read = Config::parse(text, Path::new(CONFIG));
-        read.map_err(|source| RemoteError::Config {
-            location: self.location.clone(),
-            source: Box::new(source),
-        })?;
+        let config = Config::parse(text, Path::new(CONFIG));
+        let config = config.map_err(|source| self.unusable(source))?;
         self.mirror.remember_seen();
+        if config.version == VERSION {
+            self.mirror.remember_newest();
+        }
         self.note_config(object.bytes);
         Ok(Found::Store)
+    }
+
+    /// The error that its settings cannot be used.
+    fn unusable(&self, source: ConfigError) -> RemoteError {
+        RemoteError::Config { location: self.location.clone(), source: Box::new(source) }
     }
 
     fn note_config(&self, bytes: Bytes) {
@@ -244,8 +264,7 @@ impl RemoteStore {
         }
         match config {
             Ok(_) => {
-                self.mirror.remember_seen();
-                self.note_config(text);
+                self.check_config(Some(Object { bytes: text, version: None }))?;
             }
             Err(error) if error.what == What::Conflict => {
                 let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;

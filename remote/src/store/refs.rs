@@ -1,17 +1,15 @@
 //! Refs elsewhere: read, compared and swapped.
 //!
-//! A ref is two lines: the id of the commit, and a nonce that says who wrote
-//! it. A third one is for later versions: each push reads the ref, so a store
-//! that older programs must not write to any more can tell them so here, however
-//! well they think they know it. A write whose reply was lost may have happened, and then looks like a
-//! conflict when it is made again: so a conflict is believed only after reading
-//! the ref and finding somebody else's nonce.
+//! A ref has the [text](snap_core::format::ref_text) of all refs: the commit, a
+//! nonce that says which write it was, and the epoch. Each push reads the ref, so
+//! a store that older programs must not write to any more tells them so here,
+//! however well they think they know it. A write whose reply was lost may have
+//! happened, and then looks like a conflict when it is made again: so a conflict
+//! is believed only after reading the ref and finding somebody else's nonce.
 //!
 //! A ref that is deleted is not removed but says so, with 64 zeros for a
 //! commit: few services remove on a condition, and a ref that somebody made
 //! anew in the meantime must not go with the old one.
-
-use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
 use snap_core::{
@@ -20,6 +18,7 @@ use snap_core::{
         limits,
         observe::{Observer, Silent},
     },
+    format::ref_text::{Nonce, RefText},
     repo::ref_name::RefName,
 };
 
@@ -38,34 +37,32 @@ pub struct Standing {
 pub struct Slot {
     /// Where the ref stands; `None` when it is not there or was deleted.
     pub commit: Option<CommitId>,
-    /// Who wrote that; `None` when nothing is there.
-    pub(super) nonce: Option<String>,
+    /// Which write said so; `None` when nothing is there, or a snap server keeps
+    /// that to itself.
+    pub(super) nonce: Option<Nonce>,
+    /// All that it says; `None` when nothing is there.
+    text: Option<RefText>,
     version: Option<Version>,
 }
 
 impl Slot {
     /// Whether anything lies there.
     pub fn is_there(&self) -> bool {
-        self.nonce.is_some()
+        self.text.is_some()
+    }
+
+    /// Whether this version may write there.
+    pub fn is_writable(&self) -> bool {
+        self.text.as_ref().is_none_or(RefText::is_writable)
     }
 }
-
-/// Stands for a ref that was deleted.
-const DELETED: [u8; 32] = [0; 32];
 
 pub(super) fn key(name: &RefName) -> String {
     format!("{REFS}{}/{}", name.kind().folder(), name.short())
 }
 
-/// Something that nobody else ever says.
-pub(super) fn nonce() -> String {
-    let random = || RandomState::new().hash_one(std::process::id());
-    format!("{:016x}{:016x}", random(), random())
-}
-
-pub(super) fn text(new: Option<CommitId>, nonce: &str) -> Bytes {
-    let id = new.unwrap_or(CommitId::from_bytes(DELETED));
-    format!("{id}\n{nonce}\n").into()
+pub(super) fn text(new: Option<CommitId>, nonce: Nonce) -> Bytes {
+    RefText { nonce: Some(nonce), ..RefText::without_nonce(new) }.encode().into()
 }
 
 impl RemoteStore {
@@ -80,7 +77,7 @@ impl RemoteStore {
     /// What lies under the key of a ref.
     ///
     /// # Errors
-    /// [`RemoteError::Damaged`] when it is no ref, [`RemoteError::Newer`].
+    /// [`RemoteError::Damaged`] when it is no ref.
     pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
         let key = key(name);
         match self.client.find(&key, limits::REF_BYTES as u64).await? {
@@ -90,27 +87,25 @@ impl RemoteStore {
     }
 
     fn parse(&self, key: &str, object: &Object) -> Result<Slot, RemoteError> {
-        let text = std::str::from_utf8(&object.bytes).unwrap_or("");
-        let mut lines = text.lines();
-        let commit: Option<CommitId> = lines.next().and_then(|line| line.parse().ok());
-        let commit = commit.ok_or_else(|| RemoteError::Damaged {
+        let text = RefText::decode(&object.bytes).map_err(|error| RemoteError::Damaged {
             key: key.to_owned(),
             location: self.location.clone(),
-            why: "it is not a commit id".to_owned(),
+            why: format!("it is not a ref: {error}"),
         })?;
-        let nonce = lines.next().unwrap_or_default().to_owned();
-        if lines.next().is_some() {
-            let (key, location) = (key.to_owned(), self.location.clone());
-            return Err(RemoteError::Newer { key, location });
-        }
-        let commit = (*commit.as_bytes() != DELETED).then_some(commit);
-        Ok(Slot { commit, nonce: Some(nonce), version: object.version.clone() })
+        let version = object.version.clone();
+        Ok(Slot { commit: text.commit, nonce: text.nonce, text: Some(text), version })
+    }
+
+    /// The error that a later version wrote a ref.
+    pub(crate) fn newer(&self, name: &RefName) -> RemoteError {
+        RemoteError::Newer { key: key(name), location: self.location.clone() }
     }
 
     /// Moves a ref to `new` if it is as `expected` says; `None` deletes it.
     ///
     /// # Errors
-    /// [`RemoteError::Raced`] when it is not; [`RemoteError::Held`].
+    /// [`RemoteError::Raced`] when it is not; [`RemoteError::Newer`],
+    /// [`RemoteError::Held`].
     pub async fn swap(
         &self,
         name: &RefName,
@@ -130,14 +125,18 @@ impl RemoteStore {
         expected: &Slot,
         (new, observer): (Option<CommitId>, &dyn Observer),
     ) -> Result<(), RemoteError> {
+        if !expected.is_writable() {
+            return Err(self.newer(name));
+        }
         let can = self.conditions(observer).await?;
+        self.upgrade(can).await?;
         let when = match &expected.version {
-            None if can.absent && expected.nonce.is_none() => When::Absent,
+            None if can.absent && !expected.is_there() => When::Absent,
             Some(version) if can.unchanged => When::Unchanged(version.clone()),
             _ => return self.swap_claimed(name, expected, (new, observer)).await,
         };
-        let (key, nonce) = (key(name), nonce());
-        let is_told = match self.client.write(&key, text(new, &nonce), when).await {
+        let (key, nonce) = (key(name), Nonce::random());
+        let is_told = match self.client.write(&key, text(new, nonce), when).await {
             Ok(Some(version)) if version.etag.is_some() || version.generation.is_some() => {
                 return Ok(());
             }
@@ -148,10 +147,9 @@ impl RemoteStore {
             Err(error) => return Err(error.into()),
         };
         let now = self.slot(name).await?;
-        // A snap server keeps no nonces: there, what stands where it should is as
-        // good as ours.
-        let has_none = now.nonce.as_ref().is_none_or(String::is_empty);
-        if now.nonce == Some(nonce) || (has_none && now.commit == new) {
+        // A snap server writes nonces of its own: there, what stands where it should
+        // is as good as ours.
+        if now.nonce == Some(nonce) || (now.nonce.is_none() && now.commit == new) {
             return Ok(());
         }
         let stands = (&now.commit, &now.nonce) == (&expected.commit, &expected.nonce);

@@ -26,7 +26,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use percent_encoding::percent_decode_str;
-use snap_core::base::id::CommitId;
+use snap_core::format::ref_text::RefText;
 use tracing::Instrument;
 
 use self::{
@@ -213,7 +213,7 @@ impl Entry {
         }
         let old = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
         // `*`, several commits, and what is none say nothing of where it stood.
-        let old = old.and_then(|tag| tag.trim().trim_matches('"').parse::<CommitId>().ok());
+        let old = old.and_then(|tag| RefText::from_tag(tag.trim().trim_matches('"')).ok()?.commit);
         Self {
             metrics,
             id: id.to_owned(),

@@ -31,11 +31,14 @@ use snap_core::{
         time::Time,
     },
     disk::Disk,
-    format::outline::{self, Outline},
+    format::{
+        outline::{self, Outline},
+        ref_text::{Nonce, RefText},
+    },
     repo::{
         Config, Repo, RepoError,
         ref_name::{RefKind, RefName},
-        refs::{Change, Head, RefError},
+        refs::{self, Change, Head, RefError},
     },
 };
 
@@ -87,8 +90,30 @@ pub type Listed = (String, u64);
 pub enum Expected {
     /// It is not there.
     Absent,
-    /// It stands there.
+    /// It stands there, whichever write said so.
     At(CommitId),
+    /// It stands there, and this write said so.
+    Says(CommitId, Nonce),
+}
+
+impl Expected {
+    /// Where it stands.
+    pub fn commit(&self) -> Option<CommitId> {
+        match self {
+            Self::Absent => None,
+            Self::At(commit) | Self::Says(commit, _) => Some(*commit),
+        }
+    }
+
+    fn text(&self) -> Option<RefText> {
+        match self {
+            Self::Absent | Self::At(_) => None,
+            Self::Says(commit, nonce) => {
+                let text = RefText::without_nonce(Some(*commit));
+                Some(RefText { nonce: Some(*nonce), ..text })
+            }
+        }
+    }
 }
 
 /// What became of something that was sent.
@@ -236,8 +261,24 @@ impl Repository {
         Ok(self.repo.refs().read(name)?)
     }
 
+    /// What a ref that is there says. One that stands for an upstream's says only
+    /// where it stands: other servers may stand for the same, and all of them must
+    /// say the same.
+    ///
+    /// # Errors
+    /// As [`Repository::standing`].
+    pub fn text(&self, name: &RefName) -> Result<Option<RefText>, Problem> {
+        self.catch_up_now()?;
+        let text = self.repo.refs().text(name)?.filter(|text| text.commit.is_some());
+        Ok(match self.behind {
+            Some(_) => text.map(|text| RefText::without_nonce(text.commit)),
+            None => text,
+        })
+    }
+
     /// Moves a ref from where it is expected to stand; `None` deletes it. The
-    /// commit must be there, which it is only with all that it refers to.
+    /// commit must be there, which it is only with all that it refers to. Returns
+    /// what the ref says then.
     ///
     /// # Errors
     /// [`Code::Conflict`] when it does not stand there, [`Code::Rejected`] when
@@ -248,24 +289,29 @@ impl Repository {
         expected: Expected,
         new: Option<CommitId>,
         who: &str,
-    ) -> Result<(), Problem> {
-        let expected = match expected {
-            Expected::Absent => None,
-            Expected::At(id) => Some(id),
-        };
+    ) -> Result<RefText, Problem> {
         if let Some(behind) = &self.behind {
-            return behind.swap(name, (expected, new), who);
+            behind.swap(name, (expected.commit(), new), who)?;
+            return Ok(RefText::without_nonce(new));
         }
         if let Some(new) = &new {
             self.check_whole(new)?;
         }
         let change = Change { time: Time::now(), who, reason: "push" };
-        match self.repo.refs().update(name, expected, new, &change) {
+        let text = expected.text();
+        let must =
+            text.as_ref().map_or(refs::Expected::At(expected.commit()), refs::Expected::Says);
+        match self.repo.refs().swap(name, must, new, &change) {
             Err(
                 RefError::Exists { at: found, .. } | RefError::Moved { found: Some(found), .. },
             ) => Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
             Err(RefError::Moved { found: None, .. }) => {
                 Err(Problem::new(Code::Conflict, format!("{name} is not there")))
+            }
+            Err(RefError::Newer { .. }) => {
+                let why =
+                    format!("a newer version of snap wrote {name}: this server may not move it");
+                Err(Problem::new(Code::Rejected, why))
             }
             Err(RefError::Beside { name, other }) => Err(Problem::beside(&name, &other)),
             moved => Ok(moved?),

@@ -1,5 +1,7 @@
-//! Refs: read, moved by compare-and-swap, deleted. The ETag of a ref is the id
-//! of the commit that it stands at.
+//! Refs: read, moved by compare-and-swap, deleted. The ETag of a ref names the
+//! commit that it stands at, the epoch and the nonce of the write that said so.
+//! Clients of older versions send the commit alone, which fits whichever write it
+//! was.
 
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use snap_core::{
     base::{id::CommitId, limits},
+    format::ref_text::RefText,
     repo::ref_name::{RefKind, RefName},
 };
 
@@ -111,9 +114,10 @@ pub(super) async fn read(
 ) -> Result<Response, Problem> {
     let name = named(&name)?;
     let wanted = name.clone();
-    let commit = server.with(repo, move |repository| repository.standing(&wanted)).await?;
-    let commit = commit.ok_or_else(|| Problem::not_found(&name))?;
-    Ok(tagged(&headers, etag(commit)?, RefJson::new(&name, commit)))
+    let text = server.with(repo, move |repository| repository.text(&wanted)).await?;
+    let text = text.ok_or_else(|| Problem::not_found(&name))?;
+    let commit = text.commit.ok_or_else(|| Problem::not_found(&name))?;
+    Ok(tagged(&headers, etag(text.tag())?, RefJson::new(&name, commit)))
 }
 
 /// `PUT /v1/repos/{repo}/refs/{name}`, with `If-Match` or `If-None-Match: *`.
@@ -134,12 +138,12 @@ pub(super) async fn write(
         sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
     let moved = server.with(repo, move |repository| {
         let expected = condition.expected(repository, &name)?;
-        repository.swap(&name, expected, Some(commit), who.logged())?;
-        Ok(expected)
+        let text = repository.swap(&name, expected, Some(commit), who.logged())?;
+        Ok((expected, text))
     });
-    let expected = moved.await?;
+    let (expected, text) = moved.await?;
     let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, stood(expected), [(header::ETAG, etag(commit)?)]).into_response())
+    Ok((status, stood(expected), [(header::ETAG, etag(text.tag())?)]).into_response())
 }
 
 /// `DELETE /v1/repos/{repo}/refs/{name}`, with `If-Match`.
@@ -164,10 +168,7 @@ pub(super) async fn delete(
 
 /// For the log of writes.
 fn stood(expected: Expected) -> Extension<Stood> {
-    match expected {
-        Expected::Absent => Extension(Stood(None)),
-        Expected::At(id) => Extension(Stood(Some(id))),
-    }
+    Extension(Stood(expected.commit()))
 }
 
 /// Where a ref must stand to be moved, as a request says it.
@@ -177,8 +178,8 @@ enum Condition {
     New,
     /// Anywhere.
     There,
-    /// At one of these.
-    At(Vec<CommitId>),
+    /// As one of these says.
+    At(Vec<Expected>),
 }
 
 impl Condition {
@@ -188,7 +189,7 @@ impl Condition {
             (Some(Tags::Any), None) => Ok(Self::There),
             // Tags that are none of ours match nothing.
             (Some(Tags::These(tags)), None) => {
-                Ok(Self::At(tags.into_iter().filter_map(tagged_commit).collect()))
+                Ok(Self::At(tags.into_iter().filter_map(tagged_ref).collect()))
             }
             (None, Some(Tags::Any)) => Ok(Self::New),
             (None, None) => Err(Problem::new(Code::NoCondition, "If-Match or If-None-Match: *")),
@@ -196,28 +197,43 @@ impl Condition {
         }
     }
 
-    /// Where it stands if that is where it must. Of one commit that is found out
-    /// when it is moved.
+    /// Where it stands if that is where it must. Of one tag that is found out when
+    /// it is moved.
     fn expected(&self, repository: &Arc<Repository>, name: &RefName) -> Result<Expected, Problem> {
         let any_of = match self {
             Self::New => return Ok(Expected::Absent),
             Self::There => None,
-            Self::At(ids) => Some(ids.as_slice()),
+            Self::At(tags) => Some(tags.as_slice()),
         };
         if let Some([only]) = any_of {
-            return Ok(Expected::At(*only));
+            return Ok(*only);
         }
-        let why = match repository.standing(name)? {
-            Some(at) if any_of.is_none_or(|ids| ids.contains(&at)) => return Ok(Expected::At(at)),
-            Some(at) => format!("{name} stands at {at}"),
+        let text = repository.text(name)?;
+        let stands = text.as_ref().and_then(expected);
+        let fits = |tag: &Expected| match tag {
+            Expected::At(commit) => stands.and_then(|stands| stands.commit()) == Some(*commit),
+            tag => stands.as_ref() == Some(tag),
+        };
+        let why = match stands {
+            Some(stands) if any_of.is_none_or(|tags| tags.iter().any(fits)) => return Ok(stands),
+            Some(stands) => format!(
+                "{name} stands at {}",
+                stands.commit().map(|id| id.to_string()).unwrap_or_default()
+            ),
             None => format!("{name} is not there"),
         };
         Err(Problem::new(Code::Conflict, why))
     }
 }
 
-/// The commit that a strong ETag names.
-fn tagged_commit(tag: &[u8]) -> Option<CommitId> {
-    let id = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    std::str::from_utf8(id).ok()?.parse().ok()
+/// What a ref must say that says this.
+fn expected(text: &RefText) -> Option<Expected> {
+    let commit = text.commit?;
+    Some(text.nonce.map_or(Expected::At(commit), |nonce| Expected::Says(commit, nonce)))
+}
+
+/// What a ref must say for a strong ETag to be its own.
+fn tagged_ref(tag: &[u8]) -> Option<Expected> {
+    let tag = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    expected(&RefText::from_tag(std::str::from_utf8(tag).ok()?).ok()?)
 }

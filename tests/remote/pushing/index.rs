@@ -249,6 +249,36 @@ fn what_another_process_read_is_not_forgotten() {
 }
 
 #[test]
+fn a_store_of_version_1_becomes_one_of_version_2_before_a_ref_of_three_lines_is_written() {
+    let server = S3Server::start(S3Options::default());
+    let here = Place::new();
+    let service = || bucket(&server.endpoint(), &server, &Arc::default());
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), first).unwrap();
+    let (config, main) = ("some/prefix/config.toml", "some/prefix/refs/heads/main");
+    let text = |key: &str| String::from_utf8(server.get(key).unwrap().to_vec()).unwrap();
+    assert!(text(config).contains("\nversion = 2\n"), "{}", text(config));
+    let new_form = text(main);
+    assert_eq!(new_form.lines().count(), 3, "{new_form}");
+    // As version 1 has it.
+    server.put(config, text(config).replace("version = 2", "version = 1").into_bytes());
+    let old_form = new_form.strip_suffix("0\n").unwrap();
+    server.put(main, old_form.as_bytes().to_vec());
+    // The settings are there before the ref is: also where the push ends in between.
+    let second = here.change("a", "second");
+    let failing = Wrapped::new(service(), |_, operation, key| {
+        let fails = operation == "write" && key.starts_with("refs/");
+        Box::pin(async move { fails })
+    });
+    here.push(&mut here.remote(failing, "other"), second).unwrap_err();
+    assert!(text(config).contains("\nversion = 2\n"), "{}", text(config));
+    assert_eq!(text(main), old_form);
+    here.push(&mut here.remote(service(), "fresh"), second).unwrap();
+    assert_eq!(text(main).lines().count(), 3);
+    assert!(text(main).starts_with(&second.to_string()));
+}
+
+#[test]
 fn what_a_newer_program_wrote_is_left_alone() {
     let server = S3Server::start(S3Options::default());
     let here = Place::new();

@@ -8,6 +8,7 @@ use toml_edit::{Document, DocumentMut, InlineTable, Item, Table, TableLike};
 use crate::{
     base::limits,
     repo::config::{
+        VERSION,
         error::{ConfigError, Origin},
         key::{KeyPath, Value},
         layer::{Layer, Whose, misplaced, syntax},
@@ -47,6 +48,25 @@ impl Edit<'_> {
         let text = changed.ok_or_else(|| self.awkward(key))?;
         self.reread(&text).map_err(|error| self.of_change(error))?;
         if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
+    }
+
+    /// The text of a store's file with the newest version; `None` when it has that.
+    /// A user cannot ask for it: who writes what is new in a version does.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the file is not usable, or is that of a newer version.
+    pub fn upgrade(&self) -> Result<Option<String>, ConfigError> {
+        let key = KeyPath::new(["version"]);
+        let newest = Value::Number(VERSION.into());
+        let layer = self.reread(self.text)?;
+        if layer.get(&key).is_some_and(|(version, _)| *version == newest) {
+            return Ok(None);
+        }
+        let mut document = self.document()?;
+        let text = replace(&mut document, &key, &newest).then(|| document.to_string());
+        let text = text.ok_or_else(|| self.awkward(&key))?;
+        self.reread(&text)?;
+        Ok(Some(text))
     }
 
     /// The text without a setting, or without a whole section; `None` when it

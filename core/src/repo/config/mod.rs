@@ -37,8 +37,14 @@ use crate::{
 /// Name of the file in a store.
 pub const FILE: &str = "config.toml";
 
-/// Newest store version known.
-pub const VERSION: u32 = 1;
+/// Newest store version known, in which new stores are written. In version 1 refs
+/// have one line in a local store and two in a remote one
+/// ([`ref_text`](crate::format::ref_text)); the first write of a ref makes such a
+/// store one of version 2.
+pub const VERSION: u32 = 2;
+
+/// Oldest store version that is read.
+const OLDEST_VERSION: u32 = 1;
 
 /// Smallest size a chunk may be configured to. Below it the chunk lists
 /// outgrow what they save.
@@ -47,7 +53,7 @@ const CHUNK_MIN_BYTES: u64 = 4 << 10;
 /// Settings of one store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Store version; always [`VERSION`].
+    /// Store version.
     pub version: u32,
     /// How large files are cut.
     pub chunk: Chunk,
@@ -137,7 +143,10 @@ impl Config {
         let Chunk { min, average, max } = self.chunk;
         let largest = limits::CHUNK_BYTES as u64;
         let rules: [(bool, Broken); 4] = [
-            (self.version == VERSION, ("version", self.version.into(), "1")),
+            (
+                (OLDEST_VERSION..=VERSION).contains(&self.version),
+                ("version", self.version.into(), "1 or 2"),
+            ),
             (
                 average.is_power_of_two() && average <= largest,
                 ("chunk.average", average, "a power of two, at most 8 MiB"),
@@ -154,7 +163,7 @@ impl Config {
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, broken)| broken)
     }
 
-    /// The text of a new store's file, with comments that say what each
+    /// The text of a new store's file, of the newest version, with comments that say what each
     /// setting is. How the store is written is said in any case; what is as
     /// built in stands there as a comment, so that the user's file may say
     /// otherwise.
@@ -173,7 +182,7 @@ impl Config {
         let exclude = &self.commit.exclude;
         format!(
             include_str!("template.txt"),
-            version = self.version,
+            version = VERSION,
             min = self.chunk.min,
             average = self.chunk.average,
             max = self.chunk.max,

@@ -28,7 +28,10 @@ fn store(text: &str) -> Edit<'_> {
 fn the_written_default_reads_back() {
     let config = Config::default();
     assert_eq!(parse(&config.to_text()).unwrap(), config);
-    assert_eq!(parse("version = 1").unwrap(), config);
+    assert_eq!(parse("version = 2").unwrap(), config);
+    let older = parse("version = 1").unwrap();
+    assert_eq!(older, Config { version: 1, ..config });
+    assert!(older.to_text().contains("\nversion = 2\n"), "of a new store");
 }
 
 #[test]
@@ -127,9 +130,9 @@ fn what_is_wrong_is_named() {
         ("version = 1\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
         ("version = 1\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
         ("version = 1\nversion = 1", "config.toml:2: duplicate key"),
-        ("version = 2\nnews = 1", "says store version 2; this snap reads up to 1"),
+        ("version = 3\nnews = 1", "says store version 3; this snap reads up to 2"),
         ("", "config.toml: `version` is missing"),
-        ("version = 0", "config.toml:1: `version` is 0, but must be 1"),
+        ("version = 0", "config.toml:1: `version` is 0, but must be 1 or 2"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.to_string().contains(message), "{text:?}: {error}");
@@ -245,4 +248,14 @@ fn each_default_is_of_its_own_kind() {
         let text = value.to_string().replace('"', "");
         assert_eq!(key.kind.of_text(&text), Some(value), "{}", key.name);
     }
+}
+
+#[test]
+fn an_upgrade_changes_the_version_and_nothing_else() {
+    let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n";
+    let upgraded = store(text).upgrade().unwrap().unwrap();
+    assert_eq!(upgraded, text.replace("version = 1", "version = 2"));
+    assert_eq!(store(&upgraded).upgrade().unwrap(), None);
+    assert!(matches!(store("version = 3").upgrade(), Err(ConfigError::Newer { .. })));
+    assert!(store("version = 1\nx = 1").upgrade().is_err());
 }

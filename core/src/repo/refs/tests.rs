@@ -139,3 +139,48 @@ fn of_many_writers_each_move_is_made_by_one() {
     assert_eq!(log.len(), 40);
     assert!(log.windows(2).all(|pair| pair[0].new == pair[1].old));
 }
+
+#[test]
+fn a_ref_says_which_write_it_was() {
+    let (dir, refs) = refs();
+    let (main, file) = (branch("main"), dir.path().join("refs/heads/main"));
+    let first = refs.swap(&main, Expected::At(None), Some(id("1")), &CHANGE).unwrap();
+    assert_eq!(refs.text(&main).unwrap().as_ref(), Some(&first));
+    assert_eq!(fs_err::read_to_string(&file).unwrap(), first.encode());
+    assert_eq!(first.encode().lines().count(), 3);
+    refs.update(&main, Some(id("1")), Some(id("2")), &CHANGE).unwrap();
+    refs.update(&main, Some(id("2")), Some(id("1")), &CHANGE).unwrap();
+    // It stands where it stood, and was written since.
+    let stale = refs.swap(&main, Expected::Says(&first), Some(id("3")), &CHANGE).unwrap_err();
+    assert!(matches!(stale, RefError::Moved { found: Some(at), .. } if at == id("1")));
+    let now = refs.text(&main).unwrap().unwrap();
+    refs.swap(&main, Expected::Says(&now), Some(id("3")), &CHANGE).unwrap();
+    assert_eq!(refs.read(&main).unwrap(), Some(id("3")));
+}
+
+#[test]
+fn refs_of_each_form_are_read_and_only_those_before_garbage_collection_are_moved() {
+    let (dir, refs) = refs();
+    let (main, file) = (branch("main"), dir.path().join("refs/heads/main"));
+    fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+    let (one, nonce) = (id("1"), "0".repeat(32));
+    for text in [format!("{one}\n"), one.to_string(), format!("{one}\n{nonce}\n")] {
+        fs_err::write(&file, text).unwrap();
+        assert_eq!(refs.list(RefKind::Branch).unwrap(), [(main.clone(), one)]);
+        refs.update(&main, Some(one), Some(id("2")), &CHANGE).unwrap();
+    }
+    for later in [format!("{one}\n{nonce}\n1\n"), format!("{one}\n{nonce}\n0\n{one} 5\n")] {
+        fs_err::write(&file, &later).unwrap();
+        assert_eq!(refs.read(&main).unwrap(), Some(one));
+        for new in [Some(id("2")), None] {
+            let refused = refs.update(&main, Some(one), new, &CHANGE).unwrap_err();
+            assert!(matches!(refused, RefError::Newer { .. }), "{refused}");
+        }
+        assert_eq!(fs_err::read_to_string(&file).unwrap(), later);
+    }
+    // One that says that it was deleted is not there, and can be made again.
+    fs_err::write(&file, format!("{}\n{nonce}\n0\n", "0".repeat(64))).unwrap();
+    assert_eq!((refs.read(&main).unwrap(), refs.list(RefKind::Branch).unwrap()), (None, vec![]));
+    refs.update(&main, None, Some(one), &CHANGE).unwrap();
+    assert_eq!(refs.read(&main).unwrap(), Some(one));
+}

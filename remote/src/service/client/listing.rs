@@ -31,6 +31,11 @@ impl Client {
         self.service.keeps_index()
     }
 
+    /// Whether nothing can be pushed there.
+    pub fn is_read_only(&self) -> bool {
+        self.service.is_read_only()
+    }
+
     /// All refs and where they stand, where the service says so in one answer.
     ///
     /// # Errors

@@ -103,6 +103,7 @@ pub fn run(
     options: &Options<'_>,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
+    remote.must_take_pushes()?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
     let Prepared { slots, mut found, selection, sending, arrived, mut fates } =
@@ -141,13 +142,14 @@ pub fn run(
 /// stands. Returns where it stood. Objects stay.
 ///
 /// # Errors
-/// [`RemoteError::NoRef`], [`RemoteError::Raced`].
+/// [`RemoteError::NoRef`], [`RemoteError::Raced`], [`RemoteError::LocalStore`].
 pub fn delete(
     remote: &RemoteStore,
     name: &RefName,
     expected: Option<CommitId>,
     runtime: &Handle,
 ) -> Result<CommitId, RemoteError> {
+    remote.must_take_pushes()?;
     runtime.block_on(async {
         let location = || remote.location().to_owned();
         let (found, slot) = futures::join!(remote.look(), remote.slot(name));
@@ -370,10 +372,18 @@ impl<'a> Push<'a> {
         update: &Update,
         slot: &Slot,
     ) -> Result<Fate, RemoteError> {
-        let Some(theirs) = slot.commit else { return Ok(Fate::Go) };
+        let Some(theirs) = slot.commit else {
+            return Ok(match slot.is_writable() {
+                true => Fate::Go,
+                false => Fate::Not(remote.newer(&update.name)),
+            });
+        };
         let (name, location) = (Box::new(update.name.clone()), remote.location().to_owned());
         if theirs == update.commit {
             return Ok(Fate::Stands);
+        }
+        if !slot.is_writable() {
+            return Ok(Fate::Not(remote.newer(&update.name)));
         }
         if update.moves == Move::Force {
             return Ok(Fate::Go);

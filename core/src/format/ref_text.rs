@@ -1,0 +1,246 @@
+//! The text of a ref: where a branch or a tag stands, and which write said so.
+//!
+//! One form for local stores, folders, buckets and servers. Lines end with `\n`:
+//!
+//! | line | what                                                              |
+//! |------|-------------------------------------------------------------------|
+//! | 1    | id of the commit, 64 hex digits; 64 zeros: the ref was deleted    |
+//! | 2    | nonce, 32 hex digits: a new random number for each write          |
+//! | 3    | epoch of the garbage collection that the writer knew, in decimal  |
+//! | 4 …  | reserved: tips that the ref had before                            |
+//!
+//! Store version 1 has shorter texts, which are still read: line 1 alone, with
+//! or without its `\n`, is a local ref, and lines 1 and 2 are a ref of a remote.
+//! Their epoch is 0. The encoder writes three lines.
+//!
+//! The epoch is the fence of every deletion: garbage collection raises it, and
+//! writes it into each ref, before it deletes anything. This version knows of no
+//! garbage collection, so it does not know which objects are about to go. It
+//! reads each ref, but it may not [write](RefText::is_writable) one whose epoch
+//! is not 0 or that has a line 4: it would rely on garbage, or lose former tips.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    str::FromStr,
+};
+
+use crate::{base::id::CommitId, format::wire::FormatError};
+
+/// What line 1 says of a ref that was deleted.
+const DELETED: [u8; 32] = [0; 32];
+
+/// The number of the epoch before any garbage collection.
+pub const FIRST_EPOCH: u64 = 0;
+
+/// A random number that tells one write of a ref from all others.
+///
+/// Text form: 32 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nonce([u8; 16]);
+
+impl Nonce {
+    /// A nonce that no other write has. Unique, **not** secret.
+    pub fn random() -> Self {
+        let random = || u128::from(RandomState::new().hash_one(std::process::id()));
+        Self((random() << 64 | random()).to_be_bytes())
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl FromStr for Nonce {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let digits = Some(text).filter(|text| text.len() == 32 && text.bytes().all(is_digit));
+        let number = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
+        let number = number.ok_or(FormatError::Invalid { what: "nonce of a ref", at: 0 })?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+/// What a ref says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefText {
+    /// Where it stands; `None` when it was deleted.
+    pub commit: Option<CommitId>,
+    /// Which write said so; `None` for a local ref of store version 1.
+    pub nonce: Option<Nonce>,
+    /// The epoch of the garbage collection that the writer knew.
+    pub epoch: u64,
+    /// Whether there are lines that only later versions understand.
+    pub has_more: bool,
+}
+
+impl RefText {
+    /// The text of a new write; `None` says that the ref was deleted.
+    pub fn new(commit: Option<CommitId>) -> Self {
+        Self { nonce: Some(Nonce::random()), ..Self::without_nonce(commit) }
+    }
+
+    /// The text of a local ref of store version 1.
+    pub fn without_nonce(commit: Option<CommitId>) -> Self {
+        Self { commit, nonce: None, epoch: FIRST_EPOCH, has_more: false }
+    }
+
+    /// Whether this version may write a ref that says this.
+    pub fn is_writable(&self) -> bool {
+        self.epoch == FIRST_EPOCH && !self.has_more
+    }
+
+    /// The three lines; one for a text without a nonce. Lines after the third
+    /// are not kept.
+    pub fn encode(&self) -> String {
+        let Self { nonce, epoch, .. } = self;
+        let commit = self.line();
+        match nonce {
+            Some(nonce) => format!("{commit}\n{nonce}\n{epoch}\n"),
+            None => format!("{commit}\n"),
+        }
+    }
+
+    /// Reads the text of a ref, in any of its forms.
+    ///
+    /// # Errors
+    /// [`FormatError::Invalid`], with the byte at which the line begins that is
+    /// wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let wrong = |what, at| FormatError::Invalid { what, at };
+        let text = str::from_utf8(bytes).map_err(|_| wrong("text of a ref", 0))?;
+        let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let commit: CommitId = first.parse().map_err(|_| wrong("commit id of a ref", 0))?;
+        let commit = (*commit.as_bytes() != DELETED).then_some(commit);
+        let mut read = Self::without_nonce(commit);
+        if rest.is_empty() {
+            return Ok(read);
+        }
+        let at = first.len() + 1;
+        let ended = |at| move || wrong("end of a ref", at);
+        let (nonce, rest) = rest.split_once('\n').ok_or_else(ended(at))?;
+        read.nonce = Some(nonce.parse().map_err(|_| wrong("nonce of a ref", at))?);
+        if rest.is_empty() {
+            return Ok(read);
+        }
+        let at = at + nonce.len() + 1;
+        let (epoch, rest) = rest.split_once('\n').ok_or_else(ended(at))?;
+        let number = epoch.parse::<u64>().ok().filter(|number| number.to_string() == epoch);
+        read.epoch = number.ok_or_else(|| wrong("epoch of a ref", at))?;
+        read.has_more = !rest.is_empty();
+        Ok(read)
+    }
+
+    /// What an ETag of the ref says: the commit, the epoch and the nonce; the
+    /// commit alone where there is no nonce.
+    pub fn tag(&self) -> String {
+        let commit = self.line();
+        match &self.nonce {
+            Some(nonce) => format!("{commit}-{}-{nonce}", self.epoch),
+            None => commit,
+        }
+    }
+
+    /// Reads what an ETag says. Of a commit alone the nonce is not known; that is
+    /// what servers said before refs had three lines.
+    ///
+    /// # Errors
+    /// [`FormatError::Invalid`].
+    pub fn from_tag(tag: &str) -> Result<Self, FormatError> {
+        let lines = match tag.split_once('-').map(|(commit, rest)| (commit, rest.split_once('-'))) {
+            None => format!("{tag}\n"),
+            Some((commit, Some((epoch, nonce)))) => format!("{commit}\n{nonce}\n{epoch}\n"),
+            Some((_, None)) => String::new(),
+        };
+        let read = Self::decode(lines.as_bytes()).ok().filter(|read| read.tag() == tag);
+        read.ok_or(FormatError::Invalid { what: "ETag of a ref", at: 0 })
+    }
+
+    fn line(&self) -> String {
+        self.commit.unwrap_or(CommitId::from_bytes(DELETED)).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONCE: &str = "0123456789abcdef0123456789abcdef";
+
+    fn commit() -> CommitId {
+        CommitId::of(b"a commit")
+    }
+
+    #[test]
+    fn a_ref_has_three_lines_of_these_bytes() {
+        let text = RefText { nonce: NONCE.parse().ok(), ..RefText::without_nonce(Some(commit())) };
+        let bytes = format!("{}\n{NONCE}\n0\n", commit());
+        assert_eq!(text.encode(), bytes);
+        assert_eq!(RefText::decode(bytes.as_bytes()).unwrap(), text);
+        assert_eq!(text.tag(), format!("{}-0-{NONCE}", commit()));
+        let deleted = RefText { commit: None, ..text };
+        let bytes = format!("{}\n{NONCE}\n0\n", "0".repeat(64));
+        assert_eq!(deleted.encode(), bytes);
+        assert_eq!(RefText::decode(bytes.as_bytes()).unwrap(), deleted);
+        assert_ne!(RefText::new(None).nonce, RefText::new(None).nonce);
+        for text in [deleted, RefText::without_nonce(Some(commit()))] {
+            assert_eq!(RefText::from_tag(&text.tag()).unwrap(), text);
+        }
+        for tag in ["", "x", "-0-", &format!("{}-0", commit()), &format!("{}-0-{NONCE}0", commit())]
+        {
+            assert!(RefText::from_tag(tag).is_err(), "{tag}");
+        }
+    }
+
+    #[test]
+    fn refs_of_version_1_are_read() {
+        let plain = RefText::without_nonce(Some(commit()));
+        for text in [format!("{}\n", commit()), commit().to_string()] {
+            assert_eq!(RefText::decode(text.as_bytes()).unwrap(), plain);
+        }
+        assert_eq!(
+            (plain.tag(), plain.encode()),
+            (commit().to_string(), format!("{}\n", commit()))
+        );
+        let of_remote = RefText::decode(format!("{}\n{NONCE}\n", commit()).as_bytes()).unwrap();
+        assert_eq!(of_remote, RefText { nonce: NONCE.parse().ok(), ..plain });
+        assert!(of_remote.is_writable());
+    }
+
+    #[test]
+    fn what_a_later_version_wrote_is_read_and_never_written_over() {
+        let later = RefText::decode(format!("{}\n{NONCE}\n7\n", commit()).as_bytes()).unwrap();
+        assert_eq!((later.commit, later.epoch, later.is_writable()), (Some(commit()), 7, false));
+        let tips = format!("{0}\n{NONCE}\n0\n{0} 1795248000\n", commit());
+        let tips = RefText::decode(tips.as_bytes()).unwrap();
+        assert_eq!((tips.commit, tips.has_more, tips.is_writable()), (Some(commit()), true, false));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let commit = commit();
+        for text in [
+            String::new(),
+            "\n".to_owned(),
+            format!("{commit}0\n"),
+            format!("{}\n", commit.to_string().to_uppercase()),
+            format!("ref: {commit}\n"),
+            format!("{commit}\r\n"),
+            format!("{commit}\n\n"),
+            format!("{commit}\n{NONCE}"),
+            format!("{commit}\n{}\n", NONCE.to_uppercase()),
+            format!("{commit}\n+{}\n", &NONCE[1..]),
+            format!("{commit}\n{NONCE}\n0"),
+            format!("{commit}\n{NONCE}\n\n"),
+            format!("{commit}\n{NONCE}\n00\n"),
+            format!("{commit}\n{NONCE}\n+1\n"),
+            format!("{commit}\n{NONCE}\n18446744073709551616\n"),
+        ] {
+            assert!(RefText::decode(text.as_bytes()).is_err(), "{text:?}");
+        }
+    }
+}
