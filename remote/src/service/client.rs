@@ -17,7 +17,10 @@ use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -217,6 +220,31 @@ impl Client {
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn length(&self, key: &str) -> Result<Option<u64>, ServiceError> {
+    /// Writes an object whatever is there. Each attempt without a definite answer is
+    /// counted in `open`: the service may carry it out later.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn write_counted(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        open: &AtomicUsize,
+    ) -> Result<Option<Version>, ServiceError> {
+        let length = bytes.len() as u64;
+        self.pace_up(length).await;
+        let write = || async {
+            // An attempt that is given up stays counted.
+            open.fetch_add(1, Ordering::SeqCst);
+            let written = self.service.write(key, bytes.clone(), When::Always).await;
+            if written.as_ref().err().is_none_or(|error| error.what.is_settled()) {
+                open.fetch_sub(1, Ordering::SeqCst);
+            }
+            written
+        };
+        self.attempts("write", key, length, write).await
+    }
+
         self.attempts("stat", key, 0, || self.service.length(key)).await
     }
 

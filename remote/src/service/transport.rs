@@ -383,6 +383,7 @@ impl HttpTransport for Transport {
             return Err(Reply::too_long(most));
         }
         let traffic = Arc::clone(&self.traffic);
+        let request = uncached(request);
         Ok(response.map(|body| incoming(bounded(body, most), (pace, traffic), self.silence)))
     }
 }
@@ -421,6 +422,18 @@ fn kind(request: &Request<Buffer>) -> Kind {
         Method::DELETE => Kind::Delete,
         _ if request.method().as_str() == "PROPFIND" => Kind::List,
         _ => Kind::Post,
+/// Has caches on the way ask the service: what may change is read to know how it is
+/// now. Packs and files of the index are named by their hash.
+fn uncached(mut request: Request<Buffer>) -> Request<Buffer> {
+    let path = request.uri().path();
+    let is_read = !matches!(*request.method(), Method::PUT | Method::POST | Method::DELETE);
+    if is_read && !path.contains("/objects/") && !path.contains("/index/") {
+        let no_cache = http::HeaderValue::from_static("no-cache");
+        request.headers_mut().insert(http::header::CACHE_CONTROL, no_cache);
+    }
+    request
+}
+
     }
 }
 
