@@ -27,7 +27,7 @@ use snap_remote::{
 use snap_server::settings::{Limits, Settings};
 
 use crate::{
-    place::{Place, Serving, random},
+    place::{Place, Serving, json, random},
     upstream::relay,
 };
 
@@ -250,6 +250,35 @@ async fn a_server_clears_up_what_one_that_was_killed_has_left() {
     let sent = serving.put(&format!("objects/{blob}"), "more").header("snap-kind", "blob");
     assert_eq!(sent.send().await.unwrap().status(), StatusCode::CREATED);
     assert!(!again.exists() && used.path().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_begins_with_the_branch_that_was_pushed_first() {
+    let (here, there) = (Place::new(), Place::new());
+    let commit = here.change("a", "first");
+    let serving = Serving::of(&there);
+    let packs = here.repo.store().packs();
+    assert!(serving.send(&here, &packs).await.status().is_success());
+    let head = async || {
+        let head = json(serving.get("head"), StatusCode::OK).await;
+        head["head"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(head().await, "refs/heads/main");
+    for branch in ["trunk", "other", "main"] {
+        let made = crate::upstream::set(&serving, branch, None, commit).send().await.unwrap();
+        assert_eq!(made.status(), StatusCode::CREATED);
+        assert_eq!(head().await, "refs/heads/trunk");
+    }
+
+    // So it does where the store lies in a bucket behind the server.
+    let bucket = crate::upstream::Bucket::new();
+    let replica = bucket.replica("cache");
+    crate::upstream::create(&replica).await;
+    assert!(replica.send(&here, &packs).await.status().is_success());
+    let made = crate::upstream::set(&replica, "trunk", None, commit).send().await.unwrap();
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let told = json(replica.get("head"), StatusCode::OK).await;
+    assert_eq!(told["head"], "refs/heads/trunk");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -294,12 +294,35 @@ impl Repository {
         match self.repo.refs().update(name, expected, new, &change) {
             Err(
                 RefError::Exists { at: found, .. } | RefError::Moved { found: Some(found), .. },
-            ) => Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
+            ) => return Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
             Err(RefError::Moved { found: None, .. }) => {
-                Err(Problem::new(Code::Conflict, format!("{name} is not there")))
+                return Err(Problem::new(Code::Conflict, format!("{name} is not there")));
             }
-            Err(RefError::Beside { name, other }) => Err(Problem::beside(&name, &other)),
-            moved => Ok(moved?),
+            Err(RefError::Beside { name, other }) => {
+                return Err(Problem::beside(&name, &other));
+            }
+            moved => moved?,
+        }
+        if expected.is_none() && new.is_some() {
+            self.begin_head(name, &change)?;
+        }
+        Ok(())
+    }
+
+    /// Points `HEAD` at the first branch, where it names one that is not there: a clone
+    /// begins with what was pushed first.
+    fn begin_head(&self, name: &RefName, change: &Change<'_>) -> Result<(), Problem> {
+        let refs = self.repo.refs();
+        let head = refs.head()?;
+        let Head::Branch(named) = &head else { return Ok(()) };
+        let is_unborn = named != name && refs.read(named)?.is_none();
+        if !is_unborn || refs.names(RefKind::Branch)? != [name.clone()] {
+            return Ok(());
+        }
+        match refs.set_head(&head, &Head::Branch(name.clone()), change) {
+            // Somebody else has pointed it somewhere meanwhile, as is their right.
+            Err(RefError::HeadMoved { .. }) => Ok(()),
+            pointed => Ok(pointed?),
         }
     }
 

@@ -487,9 +487,12 @@ impl Behind {
         if slot.commit != expected {
             return Err(stands(name, slot.commit));
         }
+        let mut is_first = false;
         if new.is_some() && slot.commit.is_none() {
             // A bucket has no folders, and would take it; whoever clones has.
-            let (refs, _) = self.standings()?;
+            let (refs, head) = self.standings()?;
+            let has_branches = refs.iter().any(|(other, _)| other.kind() == RefKind::Branch);
+            is_first = name.kind() == RefKind::Branch && !has_branches && head != *name;
             if let Some((other, _)) = refs.iter().find(|(other, _)| name.is_beside(other)) {
                 return Err(Problem::beside(name, other.short()));
             }
@@ -502,6 +505,10 @@ impl Behind {
             Ok(()) => {}
             Err(RemoteError::Raced { theirs, .. }) => return Err(stands(name, theirs)),
             Err(error) => return Err(self.told(error)),
+        }
+        if is_first {
+            // Whoever clones begins with it. A server sees to that itself.
+            self.wait(moving.remote.begin_head(name))?;
         }
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();
