@@ -36,7 +36,7 @@ mod segment;
 mod shadow;
 mod share;
 mod stored;
-mod sweep;
+pub mod sweep;
 mod turns;
 mod writer;
 
