@@ -389,6 +389,22 @@ fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
 }
 
 #[test]
+fn a_second_server_of_one_folder_is_refused() {
+    let env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    fs_err::create_dir(env.path("stores")).unwrap();
+    for place in ["here", "stores"] {
+        let serving = Serving::start(&env, place);
+        let second = env.snap(["serve", place, "--listen", "127.0.0.1:0"]);
+        let told = format!("another server serves {place}");
+        says(&second, 1, &[&told, "hint: stop that one first"]);
+        drop(serving);
+        // Nothing stays behind.
+        drop(Serving::start(&env, place));
+    }
+}
+
+#[test]
 fn a_branch_that_is_not_there_is_not_a_name_that_cannot_be() {
     let env = TestEnv::new();
     commit(&env, "here", "first\n");
