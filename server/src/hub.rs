@@ -27,9 +27,6 @@ const LEVELS: usize = 4;
 /// File of tokens beside the repositories.
 pub const TOKENS: &str = "tokens.toml";
 
-/// Room that is made on the disk of a cache when something did not fit.
-const ROOM_BYTES: u64 = 16 << 20;
-
 /// Longest name of a repository.
 const NAME_BYTES: usize = 200;
 
@@ -187,7 +184,7 @@ impl Hub {
     /// What is told of a problem once room was made, where the disk of a cache is
     /// full: then it goes well another time. May block.
     pub fn relieve(&self, problem: Problem) -> Problem {
-        let relieved = |upstream: &Upstream| upstream.cache().make_room(ROOM_BYTES);
+        let relieved = |upstream: &Upstream| upstream.cache().relieve();
         match problem.is_own_disk_full() && self.upstream().is_some_and(relieved) {
             true => Problem {
                 retry_after_secs: Some(1),

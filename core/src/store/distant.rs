@@ -185,7 +185,11 @@ impl Store {
             Err(error) if error.is_full() => {
                 // Whoever has the file open keeps its bytes, and the disk its room, until
                 // they are done.
+                if let Some(slot) = self.catalog().slot(id) {
+                    *lock(&slot.open) = None;
+                }
                 disk.remove(&path)?;
+                drop(locked);
                 self.replace_with_stub(&outline)
             }
             replaced => replaced,

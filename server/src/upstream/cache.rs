@@ -46,6 +46,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// So much of the disk stays free for what is small: refs, stubs, marks.
 const SPARE_BYTES: u64 = 1 << 20;
 
+/// Room that is made when something did not fit.
+const RELIEF_BYTES: u64 = 16 << 20;
+
 /// Stubs with no more than that stay.
 const STUB_BYTES: u64 = 64 << 10;
 
@@ -310,6 +313,12 @@ impl Cache {
             tracing::warn!(cache = %self.root.display(), bytes, "the disk of the cache is full");
         }
         is_room
+    }
+
+    /// Makes room after something did not fit; says whether any was made.
+    pub fn relieve(&self) -> bool {
+        let before = self.free_bytes();
+        self.make_room(RELIEF_BYTES) || self.free_bytes() > before
     }
 
     /// Removes packs, those first that nobody has read for the longest, as long as
