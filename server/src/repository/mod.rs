@@ -321,7 +321,7 @@ impl Repository {
         }
         match refs.set_head(&head, &Head::Branch(name.clone()), change) {
             // Somebody else has pointed it somewhere meanwhile, as is their right.
-            Err(RefError::HeadMoved { .. }) => Ok(()),
+            Err(RefError::HeadMoved) => Ok(()),
             pointed => Ok(pointed?),
         }
     }
