@@ -109,6 +109,7 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
             (None, None) => (None, Named::Nowhere),
         };
+        let network = Arc::new(Network::new(stop.clone()));
         Ok(Self {
             ui,
             env,
@@ -116,7 +117,7 @@ impl Context {
             store,
             named,
             now,
-            network: Arc::new(Network::new(stop.clone())),
+            network,
             stop,
             runtime: OnceLock::new(),
             wants_stats: global.stats,

@@ -105,7 +105,8 @@ impl Scheme {
 pub struct Location {
     /// The service.
     pub scheme: Scheme,
-    /// Bucket, container or host with its port and user; empty for a folder.
+    /// Bucket, container or host with its port, and with its user for `sftp`; empty
+    /// for a folder.
     pub authority: String,
     /// Folder in it, without `/` at either end; of `file`, the whole path.
     pub path: String,
@@ -196,6 +197,9 @@ impl FromStr for Location {
         if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
             return form("has a password in it, for everybody to read");
         }
+        if *scheme != Scheme::Sftp && authority.contains('@') {
+            return form("has a name before its host, which may be a key or a password");
+        }
         if let Some(problem) = unsafe_for_ssh(authority) {
             return form(problem);
         }
@@ -253,8 +257,9 @@ impl Location {
         let is_plain = has_plain_port(host);
         let shown = if is_plain { host.to_owned() } else { first(host) };
         let authority = match user {
-            Some(user) => format!("{}@{shown}", first(user)),
-            None => shown,
+            Some(user) if self.scheme == Scheme::Sftp => format!("{}@{shown}", first(user)),
+            // Only there is it never a key.
+            Some(_) | None => shown,
         };
         // A part of the password, if that had a slash.
         let path = if is_plain { self.path.as_str() } else { "" };
@@ -389,6 +394,10 @@ mod tests {
         assert!(matches!(parsed("ftp://x"), Err(LocationError::Scheme { .. })));
         for text in ["s3://", "sftp:///x", "file://x", "s3://b/../c", "s3://b?x=y", "s3://b/\n"] {
             assert!(matches!(parsed(text), Err(LocationError::Form { .. })), "{text}");
+        }
+        for text in ["https://geheim@host/x", "webdavs://geheim@h/x", "s3://geheim@bucket"] {
+            let refused = parsed(text).unwrap_err().to_string();
+            assert!(!refused.contains("geheim") && refused.contains("may be a key"), "{refused}");
         }
         let secret = parsed("sftp://ada:geheim@host/x").unwrap_err().to_string();
         assert!(!secret.contains("geheim") && secret.contains("ada@host"), "{secret}");

@@ -16,7 +16,7 @@ use snap_remote::service::snap_server::ONLY;
 
 use crate::{
     problem::{Code, Problem},
-    repository::Repository,
+    repository::{Landmarks, Repository},
     settings::OPEN_REPOSITORIES,
     upstream::{Upstream, behind::Freshness, contact::Away},
 };
@@ -39,6 +39,8 @@ pub struct Hub {
     opening: Mutex<HashMap<String, Arc<Mutex<()>>>>,
     /// One is made at a time, so that none comes to lie in another.
     making: Mutex<()>,
+    /// What is served, as it was found; nothing before an upstream.
+    landmarks: Landmarks,
 }
 
 /// Those that are open, each with when it was last asked for.
@@ -67,6 +69,15 @@ impl Open {
             *last = self.asked;
         }
         Some(Arc::clone(repository))
+    }
+
+    /// One whose folders are gone is opened anew by whoever asks next.
+    fn forget(&mut self, gone: &Arc<Repository>) {
+        let is_it = |(open, _): &(Arc<Repository>, u64)| Arc::ptr_eq(open, gone);
+        if self.all.get(gone.name()).is_some_and(is_it) {
+            tracing::warn!(repository = gone.name(), "its folders are gone");
+            self.all.remove(gone.name());
+        }
     }
 
     /// Takes note of one that was opened. Of the others those are to be closed that
@@ -127,7 +138,12 @@ impl Hub {
     fn of(place: Place) -> Self {
         let open = Open { all: HashMap::new(), most: OPEN_REPOSITORIES, asked: 0 };
         let (opening, making) = (Mutex::default(), Mutex::default());
-        Self { place, open: Mutex::new(open), opening, making }
+        let landmarks = match &place {
+            Place::Store(dir) => Landmarks::of([dir.clone()], [dir.join(config::FILE)]),
+            Place::Folder(folder) => Landmarks::of([folder.clone()], []),
+            Place::Upstream(_) => Landmarks::default(),
+        };
+        Self { place, open: Mutex::new(open), opening, making, landmarks }
     }
 
     /// Serves what lies upstream.
@@ -157,6 +173,24 @@ impl Hub {
         match &self.place {
             Place::Upstream(upstream) => Some(upstream),
             Place::Store(_) | Place::Folder(_) => None,
+        }
+    }
+
+    /// Whether what is served is still where it was when the server started.
+    pub fn is_there(&self) -> bool {
+        self.landmarks.are_there()
+    }
+
+    /// What is told of a problem once room was made, where the disk of a cache is
+    /// full: then it goes well another time. May block.
+    pub fn relieve(&self, problem: Problem) -> Problem {
+        let relieved = |upstream: &Upstream| upstream.cache().relieve();
+        match problem.is_own_disk_full() && self.upstream().is_some_and(relieved) {
+            true => Problem {
+                retry_after_secs: Some(1),
+                ..Problem::new(Code::Unavailable, "the disk of this server was full")
+            },
+            false => problem,
         }
     }
 
@@ -213,7 +247,11 @@ impl Hub {
         let known = || self.lock().get(name, asked);
         if let Some(repository) = known() {
             repository.catch_up(Freshness::Lately);
-            return Ok(repository);
+            // Seeing how it stands upstream may show that what is here is not whole.
+            if repository.is_there() {
+                return Ok(repository);
+            }
+            self.lock().forget(&repository);
         }
         let opening = || self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = Arc::clone(opening().entry(name.to_owned()).or_default());
@@ -253,7 +291,12 @@ impl Hub {
             }
             return Repository::open_behind(name, upstream);
         }
-        let dir = self.dir(name).and_then(|dir| store_in(&dir)).ok_or_else(none)?;
+        let dir = self.dir(name).and_then(|dir| store_in(&dir));
+        // A disk that is not mounted is not a repository that was never made.
+        let dir = dir.ok_or_else(|| match (self.is_there(), &self.place) {
+            (true, _) | (false, Place::Upstream(_)) => none(),
+            (false, _) => Problem::new(Code::Unavailable, "what is served is not where it was"),
+        })?;
         Ok(Repository::open(name, &dir)?)
     }
 

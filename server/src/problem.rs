@@ -19,6 +19,9 @@ use snap_core::{
     store::StoreError,
 };
 
+/// Words for a full disk that is nobody else's.
+const OWN_DISK: &str = "no room is left on the disk of this server";
+
 /// How much of an upload is here.
 pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
@@ -191,7 +194,13 @@ impl Problem {
             _ if kind == ErrorKind::Interrupted => tracing::debug!(error, "ended"),
             _ => tracing::error!(error, "failed"),
         }
-        Self::new(code, "")
+        Self::new(code, if code == Code::Full { OWN_DISK } else { "" })
+    }
+
+    /// Whether it is the disk of this server that is full, not the place behind it or
+    /// a quota.
+    pub fn is_own_disk_full(&self) -> bool {
+        self.code == Code::Full && self.detail == OWN_DISK
     }
 }
 

@@ -387,3 +387,45 @@ fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
     drop(idle);
     env.snap(["clone", "-q", &serving.url, "after"]).succeeds();
 }
+
+#[test]
+fn a_second_server_of_one_folder_is_refused() {
+    let env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    fs_err::create_dir(env.path("stores")).unwrap();
+    for place in ["here", "stores"] {
+        let serving = Serving::start(&env, place);
+        let second = env.snap(["serve", place, "--listen", "127.0.0.1:0"]);
+        let told = format!("another server serves {place}");
+        says(&second, 1, &[&told, "hint: stop that one first"]);
+        drop(serving);
+        // Nothing stays behind.
+        drop(Serving::start(&env, place));
+    }
+}
+
+#[test]
+fn a_branch_that_is_not_there_is_not_a_name_that_cannot_be() {
+    let env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    let serving = Serving::start(&env, "here");
+    let ran = env.snap(["ls", &format!("{}#nosuch", serving.url)]);
+    assert!(!ran.stderr.contains("no name of a branch"), "{}", ran.stderr);
+    says(&ran, 1, &["`nosuch`"]);
+}
+
+#[test]
+fn a_server_is_checked_for_what_can_be_tried_there() {
+    let mut env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    let serving = Serving::start(&env, "here");
+    let ran = env.snap(["remote", "check", &serving.url]).succeeds();
+    assert!(ran.stdout.contains("write           not tried"), "{}", ran.stdout);
+    env.snap(["serve", "token", "add", "ada", "--of", "here"]).succeeds();
+    thread::sleep(Duration::from_millis(1500));
+    env.set("SNAP_REMOTE_SECRET", "wrong");
+    let ran = env.snap(["remote", "check", &serving.url]);
+    says(&ran, 1, &["the keys are missing, or not known there"]);
+    assert!(ran.stdout.contains("read            not tried"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("cannot do that"), "{}", ran.stdout);
+}

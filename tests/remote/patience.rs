@@ -196,3 +196,28 @@ fn a_ref_whose_write_has_begun_is_seen_to_its_end() {
         assert_eq!(memory.list("claims/").await.unwrap(), []);
     });
 }
+
+#[test]
+fn a_service_that_says_when_to_come_again_is_asked_for_minutes_and_no_longer() {
+    for (secs, goes_well) in [(200, true), (100_000, false)] {
+        virtual_time().block_on(async {
+            let memory = Arc::new(Memory::named(&format!("busy_{secs}"), Arc::default()));
+            memory.write("x", "y".into(), When::Always).await.unwrap();
+            let began = Instant::now();
+            let failing = Wrapped::new(memory, move |_, _, _| {
+                Box::pin(async move { began.elapsed() < Duration::from_secs(secs) })
+            });
+            let mut failing = Arc::into_inner(failing).unwrap();
+            failing.error = |operation, key| {
+                let error = ServiceError::new(operation, key, What::Busy, String::new());
+                ServiceError { retry_after: Some(Duration::from_secs(1)), ..error }
+            };
+            let client = Client::new(Arc::new(failing), hasty(), Arc::default());
+            let read = client.read_whole("x", 10).await;
+            assert_eq!(read.is_ok(), goes_well, "{secs}");
+            let took = began.elapsed();
+            let most = Duration::from_secs(310);
+            assert!(took >= Duration::from_secs(200) && took < most, "{took:?}");
+        });
+    }
+}

@@ -230,7 +230,7 @@ pub(crate) struct Wrapped {
     inner: Arc<dyn Service>,
     calls: AtomicU64,
     before: Before,
-    error: fn(&'static str, &str) -> ServiceError,
+    pub(crate) error: fn(&'static str, &str) -> ServiceError,
     pub(crate) seen: Mutex<Vec<(&'static str, String)>>,
 }
 

@@ -27,7 +27,7 @@ use snap_remote::{
 use snap_server::settings::{Limits, Settings};
 
 use crate::{
-    place::{Place, Serving, random},
+    place::{Place, Serving, json, random},
     upstream::relay,
 };
 
@@ -54,8 +54,12 @@ impl Line {
 
     /// Pushes as a run of its own.
     async fn push(&self) -> (Result<push::Outcome, RemoteError>, Counts) {
+        self.push_to(&self.proxy.endpoint()).await
+    }
+
+    async fn push_to(&self, origin: &str) -> (Result<push::Outcome, RemoteError>, Counts) {
         let traffic = Arc::<Traffic>::default();
-        let service = SnapServer::new(&self.proxy.endpoint(), ONLY, None, Arc::clone(&traffic));
+        let service = SnapServer::new(origin, ONLY, None, Arc::clone(&traffic));
         let pause = std::time::Duration::from_millis(1);
         let policy = Policy { pause, longest_pause: pause, attempts: 4, ..Policy::default() };
         let client = Client::new(Arc::new(service.unwrap()), policy, Arc::clone(&traffic));
@@ -246,4 +250,59 @@ async fn a_server_clears_up_what_one_that_was_killed_has_left() {
     let sent = serving.put(&format!("objects/{blob}"), "more").header("snap-kind", "blob");
     assert_eq!(sent.send().await.unwrap().status(), StatusCode::CREATED);
     assert!(!again.exists() && used.path().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_begins_with_the_branch_that_was_pushed_first() {
+    let (here, there) = (Place::new(), Place::new());
+    let commit = here.change("a", "first");
+    let serving = Serving::of(&there);
+    let packs = here.repo.store().packs();
+    assert!(serving.send(&here, &packs).await.status().is_success());
+    let head = async || {
+        let head = json(serving.get("head"), StatusCode::OK).await;
+        head["head"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(head().await, "refs/heads/main");
+    for branch in ["trunk", "other", "main"] {
+        let made = crate::upstream::set(&serving, branch, None, commit).send().await.unwrap();
+        assert_eq!(made.status(), StatusCode::CREATED);
+        assert_eq!(head().await, "refs/heads/trunk");
+    }
+
+    // So it does where the store lies in a bucket behind the server.
+    let bucket = crate::upstream::Bucket::new();
+    let replica = bucket.replica("cache");
+    crate::upstream::create(&replica).await;
+    assert!(replica.send(&here, &packs).await.status().is_success());
+    let made = crate::upstream::set(&replica, "trunk", None, commit).send().await.unwrap();
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let told = json(replica.get("head"), StatusCode::OK).await;
+    assert_eq!(told["head"], "refs/heads/trunk");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_was_refused_is_not_sent_whole_before_there_is_room_for_it() {
+    let content = random(3, 2 << 20);
+    let limits = Limits { uploads: 1, ..Limits::default() };
+    let line = Line::new(Settings { limits, ..Settings::default() }, &content);
+    // Somebody else has the only place, for some seconds.
+    let address = line.serving.origin().trim_start_matches("http://").to_owned();
+    let other = std::thread::spawn(move || {
+        let mut other = std::net::TcpStream::connect(&address).unwrap();
+        let path = format!("/v1/repos/default/packs/{}", "a".repeat(64));
+        let head =
+            format!("PUT {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n\r\n");
+        std::io::Write::write_all(&mut other, head.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut other, b"x").unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(8));
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let (pushed, counts) = line.push_to(line.serving.origin()).await;
+    assert_eq!(pushed.unwrap().packs, 1);
+    line.is_there(&content).await;
+    assert!(counts.retries >= 3, "{counts:?}");
+    // Whole when nobody knew, and when there was room.
+    assert!(counts.bytes_sent < 5 << 20, "{counts:?}");
+    other.join().unwrap();
 }

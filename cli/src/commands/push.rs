@@ -414,10 +414,14 @@ fn line(Moved { name, old, new, action, error }: &Moved) -> String {
         Action::Same => format!("is at {new}"),
         Action::Deleted => return format!("{short}  deleted, it was at {old}"),
         // A reply may have been lost, or not been waited for.
-        Action::Refused if matches!(error, Some(RemoteError::Service(_))) => {
-            format!("it was at {old}, and may be at {new} now")
-        }
-        Action::Refused => format!("refused: it is at {old}, not at {new}"),
+        Action::Refused if matches!(error, Some(RemoteError::Service(_))) => match old.as_str() {
+            "" => format!("it was not there, and may be at {new} now"),
+            old => format!("it was at {old}, and may be at {new} now"),
+        },
+        Action::Refused => match old.as_str() {
+            "" => format!("refused: it is not there, and not at {new}"),
+            old => format!("refused: it is at {old}, not at {new}"),
+        },
     };
     format!("{short} -> {short}  {what}")
 }

@@ -24,6 +24,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::{
     credentials,
     network::{Network, Watched},
+    patience,
     place::{self, Place},
     rate,
 };
@@ -97,6 +98,9 @@ struct Opener {
 impl Opener {
     fn new(place: Place, limits: &LimitArgs, cx: &Context) -> Result<Self, CliError> {
         let (cache, scratch) = place.cache(cx)?;
+        if let Some(voice) = cx.ui().voice() {
+            patience::tell(cx.network(), voice);
+        }
         Ok(Self {
             options: place.all_options(cx),
             env: cx.remote_env().clone(),

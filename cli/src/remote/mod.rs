@@ -8,6 +8,7 @@ mod connect;
 mod credentials;
 mod elsewhere;
 mod network;
+mod patience;
 mod place;
 mod price;
 pub(crate) mod rate;

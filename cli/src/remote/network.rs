@@ -7,12 +7,13 @@ use std::{
     path::Path,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
+use indicatif::ProgressBar;
 use snap_remote::service::{
     Conditions, Listed, Object, Resume, Service, ServiceError, Standings, Upload, Version, When,
     traffic::Traffic,
@@ -26,12 +27,37 @@ pub(crate) struct Network {
     traffic: Arc<Traffic>,
     in_flight: AtomicU64,
     stop: Arc<AtomicBool>,
+    /// What is drawn while requests are under way.
+    bar: Mutex<Option<ProgressBar>>,
+    /// Whether somebody says what is waited for.
+    is_told: AtomicBool,
 }
 
 impl Network {
     /// Nothing was asked yet; `stop` is set by Ctrl-C.
     pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
-        Self { traffic: Arc::default(), in_flight: AtomicU64::new(0), stop }
+        let (traffic, in_flight) = (Arc::default(), AtomicU64::new(0));
+        Self { traffic, in_flight, stop, bar: Mutex::default(), is_told: AtomicBool::new(false) }
+    }
+
+    /// Whether somebody says already what is waited for; whoever asks does so from now
+    /// on.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// This is drawn from now on.
+    pub(crate) fn draws(&self, bar: &ProgressBar) {
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    }
+
+    /// Prints something without tearing what is drawn.
+    pub(super) fn aside(&self, print: impl FnOnce()) {
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar.filter(|bar| !bar.is_finished() && !bar.is_hidden()) {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
     }
 
     /// What was counted so far.

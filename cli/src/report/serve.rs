@@ -18,6 +18,9 @@ pub(crate) enum ServeError {
     /// There is nothing where something was to be served.
     #[error("there is no store and no folder of stores at {place}")]
     Nothing { place: String },
+    /// Another server serves it.
+    #[error("another server serves {place}")]
+    Served { place: String },
     /// There is no folder for what is kept of an upstream.
     #[error("there is no folder for what is kept of the upstream")]
     NoCacheFolder,
@@ -50,6 +53,7 @@ impl ServeError {
             | Self::NoTokenFile { .. }
             | Self::Expires { .. }
             | Self::OpenToAll { .. } => ErrorKind::Invalid,
+            Self::Served { .. } => ErrorKind::Locked,
             Self::Nothing { .. } | Self::NoCacheFolder => ErrorKind::NotFound,
             Self::Tokens(error) => error.kind(),
             Self::Tls(error) => error.kind(),
@@ -94,6 +98,10 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             return Some(format!(
                 "`mkdir -p {place}` makes a folder of stores; each push to a new name makes one there"
             ));
+        }
+        ServeError::Served { .. } => {
+            "stop that one first; to reach it by another address as well, serve its address: \
+             `snap serve --upstream URL`"
         }
         ServeError::Twice { .. } => "leave one of them out, or the `upstream` in the settings",
         ServeError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",

@@ -77,6 +77,17 @@ pub(crate) struct Ui {
     now: Option<Time>,
 }
 
+/// Says on stderr what a command waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Voice(Arc<Screen>);
+
+impl Voice {
+    /// Says one line.
+    pub(crate) fn say(&self, message: &str) {
+        self.0.say(&format!("{}\n", text::line(message.as_bytes())));
+    }
+}
+
 /// An error under `--json`.
 #[derive(Serialize)]
 struct ErrorJson<'a> {
@@ -236,6 +247,13 @@ impl Ui {
         if self.talk > Talk::Quiet {
             self.say(&message.to_string());
         }
+    }
+
+    /// For those who say what is waited for; nobody does when quiet, or where
+    /// programs read.
+    pub(crate) fn voice(&self) -> Option<Voice> {
+        let speaks = self.talk > Talk::Quiet && !self.is_json();
+        speaks.then(|| Voice(Arc::clone(&self.screen)))
     }
 
     /// Says what was asked for by an option of its own.

@@ -117,6 +117,7 @@ impl Observer for Progress<'_> {
         bar.set_style(style(phase, total.is_some()));
         bar.set_prefix(title(phase));
         if is_network(phase) {
+            self.network.draws(&bar);
             let silent = SILENT.saturating_sub(self.start.elapsed());
             keep_drawn(bar.clone(), Arc::clone(self.network), silent);
         }

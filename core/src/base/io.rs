@@ -33,6 +33,11 @@ impl PathError {
         move |source| Self { action, path: path.as_ref().to_owned(), source: source.into() }
     }
 
+    /// Whether the disk, or what this user may have of it, is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
     /// Whether the path did not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound

@@ -1,6 +1,6 @@
 //! Points in time, and the one place that asks for the present one.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::base::number::count;
 
@@ -29,6 +29,18 @@ pub struct Time {
     pub secs: i64,
     /// Nanoseconds on top, below 1,000,000,000.
     pub nanos: u32,
+}
+
+/// Time since the machine was started, in which it was suspended included, as far as
+/// its system knows a clock that does not stop then.
+pub fn since_boot() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(clock);
+    let (secs, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(secs.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
 impl Time {

@@ -166,9 +166,11 @@ impl Store {
     /// done: it is not while somebody fills it or makes it whole. **Not** checked:
     /// that it lies elsewhere.
     ///
+    /// On a disk without room for the stub the pack goes first. If the stub cannot be
+    /// written even then the pack is one that this store does not know any more.
+    ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read, or the stub not be written; the
-    /// pack is then as it was.
+    /// [`StoreError`] when it cannot be read, or the stub not be written.
     pub fn shed(&self, id: &PackId, may: &dyn Fn() -> bool) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
         let Some(home) = self.catalog().slot(id).map(|slot| slot.home) else { return Ok(false) };
@@ -179,12 +181,25 @@ impl Store {
             return Ok(false);
         }
         let outline = self.outline(id)?;
-        disk.create_folders(&layout.partial)?;
-        disk.create_folders(&layout.tmp)?;
-        let file = self.stub_file(&outline)?;
-        disk.replace(file.path(), &layout.path(Home::Partial, id))?;
-        file.keep();
-        disk.sync_folder(&layout.partial)?;
+        let replaced = match self.replace_with_stub(&outline) {
+            Err(error) if error.is_full() => {
+                // Whoever has the file open keeps its bytes, and the disk its room, until
+                // they are done.
+                if let Some(slot) = self.catalog().slot(id) {
+                    *lock(&slot.open) = None;
+                }
+                disk.remove(&path)?;
+                drop(locked);
+                self.replace_with_stub(&outline)
+            }
+            replaced => replaced,
+        };
+        if let Err(error) = replaced {
+            if !path.exists() {
+                self.refresh()?;
+            }
+            return Err(error);
+        }
         self.change_catalog(|before| {
             let mut catalog = before.copy();
             catalog.place_pack(*id, layout.path(Home::Partial, id), Home::Partial);
@@ -194,8 +209,21 @@ impl Store {
             }
             (catalog, ())
         });
-        disk.remove(&layout.path(Home::Whole, id))?;
+        let whole = layout.path(Home::Whole, id);
+        if whole.exists() {
+            disk.remove(&whole)?;
+        }
         Ok(true)
+    }
+
+    fn replace_with_stub(&self, outline: &Outline) -> Result<(), StoreError> {
+        let (layout, disk) = (self.layout(), self.disk());
+        disk.create_folders(&layout.partial)?;
+        disk.create_folders(&layout.tmp)?;
+        let file = self.stub_file(outline)?;
+        disk.replace(file.path(), &layout.path(Home::Partial, &outline.id))?;
+        file.keep();
+        Ok(disk.sync_folder(&layout.partial)?)
     }
 
     /// When something of a pack was last read, if frames may come from elsewhere

@@ -167,6 +167,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the disk of the store is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io(error) if error.is_full())
+    }
+
     /// The pack that is damaged, if it is one.
     pub fn damaged_pack(&self) -> Option<PackId> {
         match self {

@@ -36,7 +36,7 @@ mod segment;
 mod shadow;
 mod share;
 mod stored;
-mod sweep;
+pub mod sweep;
 mod turns;
 mod writer;
 
@@ -54,6 +54,7 @@ pub use marks::Marks;
 pub use need::Needed;
 pub use objects::{Place, Store, actual_id};
 pub use pack_reader::PackFile;
+pub use partial::CopyError;
 pub use relied::Reliance;
 pub use shadow::{ShadowVersion, damage};
 pub use share::{Share, Shares};

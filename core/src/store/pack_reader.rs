@@ -356,7 +356,7 @@ impl PackFile {
         Ok(bytes)
     }
 
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {
+    pub(super) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {
         read_at(&self.file, &self.path, self.id, bytes, self.base + offset)
     }
 

@@ -5,7 +5,7 @@
 //! object in them is what its id says and the whole hashes to its name, it is a
 //! pack like any other and moves to `objects/`, where every file is that.
 
-use std::{io, path::Path, sync::Arc};
+use std::{io, ops::Range, path::Path, sync::Arc};
 
 use rayon::prelude::*;
 
@@ -263,6 +263,38 @@ impl Store {
         self.complete(pack, &Silent).map(drop)
     }
 
+    /// Writes a range of a pack's bytes, whole or partial, to `out`. Frames that are
+    /// not here are fetched, and kept where there is room for them; each is checked
+    /// against its checksum.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a frame cannot be had, and those of `out`.
+    pub fn copy_pack(
+        &self,
+        pack: &PackId,
+        range: Range<u64>,
+        out: &mut dyn io::Write,
+    ) -> Result<(), CopyError> {
+        let file = self.shared_pack(pack)?;
+        let wanted = |frame: &&Frame| {
+            let of = frame.range();
+            of.start < range.end && range.start < of.end
+        };
+        let frames: Vec<Frame> = file.frames().iter().filter(wanted).copied().collect();
+        self.will_need_frames(*pack, &frames);
+        let mut bytes = Vec::new();
+        let mut at = range.start;
+        for frame in &frames {
+            let of = frame.range();
+            file.copy_tables(at..of.start.max(at), out)?;
+            file.stored_into(frame, &mut bytes)?;
+            let (from, to) = (range.start.max(of.start), range.end.min(of.end));
+            out.write_all(&bytes[(from - of.start) as usize..(to - of.start) as usize])?;
+            at = to;
+        }
+        file.copy_tables(at..range.end.max(at), out)
+    }
+
     /// Removes partial packs that are here whole, too, once that is durable.
     pub(super) fn drop_superseded(&self) {
         if self.catalog().superseded.is_empty() {
@@ -286,10 +318,33 @@ impl Store {
     }
 }
 
+/// Why a pack could not be copied.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// It could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nobody takes its bytes.
+    #[error("cannot write the pack")]
+    Out(#[from] io::Error),
+}
+
 /// A frame with the objects in it.
 type Contents<'a> = (&'a Frame, &'a [Object]);
 
 impl PackFile {
+    /// Writes bytes that are in every stub: those around the frames.
+    fn copy_tables(&self, range: Range<u64>, out: &mut dyn io::Write) -> Result<(), CopyError> {
+        let mut at = range.start;
+        while at < range.end {
+            let mut bytes = vec![0; READ_BYTES.min(range.end - at) as usize];
+            self.read_at(&mut bytes, at)?;
+            out.write_all(&bytes)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Checks every frame and object, and that the whole hashes to its name.
     /// Fetches nothing. `false` when the user asked to stop.
     fn check_whole(&self, observer: &dyn Observer) -> Result<bool, StoreError> {

@@ -1,6 +1,7 @@
 //! Clearing up what killed processes left in `tmp/`.
 //!
-//! A pack that is being written is locked, and so is a file in each folder of
+//! A pack that is being written is locked, and so is what a remote folder is sent,
+//! a file in each folder of
 //! [incoming](crate::store::Incoming) packs, and each folder of
 //! [what need not survive](crate::disk::scratch): one that is older than a minute
 //! and not locked has no owner any more. The other files are small and
@@ -13,6 +14,9 @@ use crate::disk::scratch;
 
 /// What names of folders of incoming packs start with.
 pub(super) const INCOMING: &str = "incoming";
+
+/// What names of files start with that a remote folder is sent.
+pub const PUT: &str = "put-";
 
 /// The file in such a folder that is locked.
 pub(super) const LOCK: &str = "lock";
@@ -29,8 +33,9 @@ impl Store {
     }
 }
 
-/// Removes what nobody owns. Failures do not matter: the next one tries again.
-pub(super) fn run(tmp: &Path) {
+/// Removes what nobody owns from a `tmp/`. Failures do not matter: the next one tries
+/// again.
+pub fn run(tmp: &Path) {
     // A link leads to somebody else's files.
     if tmp.is_symlink() {
         return;
@@ -40,7 +45,7 @@ pub(super) fn run(tmp: &Path) {
         let name = entry.file_name();
         let starts = |with: &str| name.as_encoded_bytes().starts_with(with.as_bytes());
         let Ok(meta) = entry.metadata() else { continue };
-        let is_locked = starts("pack-") || starts(INCOMING) || meta.is_dir();
+        let is_locked = starts("pack-") || starts(PUT) || starts(INCOMING) || meta.is_dir();
         let limit = if is_locked { LOCKED_AGE } else { OTHER_AGE };
         let age = meta.modified().ok().and_then(|time| time.elapsed().ok());
         if age.is_none_or(|age| age <= limit) {

@@ -9,7 +9,7 @@ use snap_core::{
     },
     format::ref_text::RefText,
     repo::{
-        ref_name::RefName,
+        ref_name::{RefKind, RefName},
         spec::{bases, names},
     },
 };
@@ -117,7 +117,9 @@ async fn learn_one(
         if let Ok(id) = base.parse::<CommitId>() {
             return Ok(Learnt::Id(Some(id)));
         }
-        for name in names(base) {
+        // Elsewhere there are no others, and a server has no words for those.
+        let is_shared = |name: &RefName| matches!(name.kind(), RefKind::Branch | RefKind::Tag);
+        for name in names(base).into_iter().filter(is_shared) {
             if let Some(standing) = remote.standing(&name).await? {
                 write_ref(folder, &name, standing.commit)?;
                 return Ok(Learnt::Ref(standing.commit));

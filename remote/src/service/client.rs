@@ -17,7 +17,10 @@ use std::{
     hash::{BuildHasher, RandomState},
     ops::Range,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -33,6 +36,7 @@ use super::{
     shielded,
     throttle::Pace,
     traffic::Traffic,
+    transport::asking_first,
     unread,
     upload::{Held, read_part},
 };
@@ -71,6 +75,9 @@ pub struct Policy {
     pub timeout: Duration,
     /// The least rate that a body is expected to move at, in bytes a second.
     pub least_rate: u64,
+    /// How long a service is asked again that says when to come again, however
+    /// often it says so.
+    pub busy: Duration,
     /// Requests under way at most: as many as a plan of ranges may want, so
     /// that 500 scattered ones take three round trips.
     pub requests: usize,
@@ -86,6 +93,7 @@ impl Default for Policy {
             longest_pause: Duration::from_secs(20),
             timeout: Duration::from_secs(30),
             least_rate: 64 << 10,
+            busy: Duration::from_secs(300),
             requests: 192,
             limits: (None, None),
         }
@@ -209,6 +217,31 @@ impl Client {
         let length = bytes.len() as u64;
         self.pace_up(length).await;
         let write = || self.service.write(key, bytes.clone(), when.clone());
+        self.attempts("write", key, length, write).await
+    }
+
+    /// Writes an object whatever is there. Each attempt without a definite answer is
+    /// counted in `open`: the service may carry it out later.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn write_counted(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        open: &AtomicUsize,
+    ) -> Result<Option<Version>, ServiceError> {
+        let length = bytes.len() as u64;
+        self.pace_up(length).await;
+        let write = || async {
+            // An attempt that is given up stays counted.
+            open.fetch_add(1, Ordering::SeqCst);
+            let written = self.service.write(key, bytes.clone(), When::Always).await;
+            if written.as_ref().err().is_none_or(|error| error.what.is_settled()) {
+                open.fetch_sub(1, Ordering::SeqCst);
+            }
+            written
+        };
         self.attempts("write", key, length, write).await
     }
 
@@ -415,9 +448,19 @@ impl Client {
     {
         let patience = self.policy.timeout + transfer_time(bytes, self.policy.least_rate);
         let mut pause = self.policy.pause;
-        for number in 1.. {
+        let left = |pause: Duration, tries: u32| {
+            let pauses = (0..tries)
+                .map(|n| (pause * 2_u32.saturating_pow(n)).min(self.policy.longest_pause));
+            patience * (tries + 1) + pauses.sum::<Duration>()
+        };
+        let all = left(pause, tries.saturating_sub(1));
+        let wait = self.traffic.waits().begin((operation, key), &self.location, all);
+        let mut number = 0;
+        let mut busy = Busy::new(self.policy.busy);
+        loop {
             let turn = self.gauge.turn().await;
-            let attempt = Pace::during(Some(Arc::clone(&self.pace)), attempt());
+            let attempt = asking_first(busy.is_refused(), attempt());
+            let attempt = Pace::during(Some(Arc::clone(&self.pace)), attempt);
             let outcome = tokio::time::timeout(patience, attempt).await;
             let result = outcome.unwrap_or_else(|_| Err(silence(operation, key, patience)));
             let error = match result {
@@ -428,15 +471,52 @@ impl Client {
                 Err(error) => error,
             };
             tell(turn, error.what);
+            // Whoever is told when to come again does so, for as long as that makes sense.
+            let is_busy = busy.asks_again(&error);
+            number += u32::from(!is_busy);
             if !error.what.is_temporary() || number >= tries {
                 return Err(self.placed(error));
             }
             self.traffic.retry();
-            let wait = error.retry_after.unwrap_or_else(|| jittered(pause));
-            sleep(wait).await;
-            pause = (pause * 2).min(self.policy.longest_pause);
+            let rest = left(pause, tries - number - 1);
+            wait.failed(if is_busy { busy.left() + patience } else { rest }, is_busy);
+            sleep(error.retry_after.unwrap_or_else(|| jittered(pause))).await;
+            if !is_busy {
+                pause = (pause * 2).min(self.policy.longest_pause);
+            }
         }
-        unreachable!("the loop above ends with a return")
+    }
+}
+
+/// How long a service is asked again that says when.
+pub(super) struct Busy {
+    patience: Duration,
+    since: Option<tokio::time::Instant>,
+}
+
+impl Busy {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, since: None }
+    }
+
+    /// Whether a request that failed so is made again for that alone.
+    pub(super) fn asks_again(&mut self, error: &ServiceError) -> bool {
+        let Some(wait) = error.retry_after.filter(|_| error.what.is_temporary()) else {
+            return false;
+        };
+        self.since.get_or_insert_with(tokio::time::Instant::now);
+        wait <= self.left()
+    }
+
+    /// For how long yet.
+    pub(super) fn left(&self) -> Duration {
+        let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.patience.saturating_sub(waited)
+    }
+
+    /// Whether it has said so.
+    pub(super) fn is_refused(&self) -> bool {
+        self.since.is_some()
     }
 }
 

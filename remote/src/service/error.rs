@@ -50,6 +50,12 @@ impl What {
         matches!(self, Self::Busy | Self::Temporary | Self::Unreachable)
     }
 
+    /// Whether the service has dealt with the request, so that it cannot be carried
+    /// out later. Of one whose answer was lost nobody knows that.
+    pub fn is_settled(self) -> bool {
+        !matches!(self, Self::Temporary | Self::Unreachable | Self::Stopped | Self::Other)
+    }
+
     /// What a caller can do about it.
     pub fn kind(self) -> ErrorKind {
         match self {

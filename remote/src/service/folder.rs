@@ -10,14 +10,15 @@ use std::{
     ops::Range,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Once},
 };
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::{
     base::io::PathError,
-    disk::{Disk, Renamed, regular::open_regular, scratch::unique_name},
+    disk::{Disk, NewFile, Renamed, regular::open_regular, scratch::unique_name},
+    store::sweep,
 };
 
 use super::{
@@ -39,17 +40,31 @@ const LOCK: &str = "tmp/lock";
 pub struct Folder {
     root: PathBuf,
     traffic: Arc<Traffic>,
+    /// Whether what killed pushes left was removed.
+    swept: Arc<Once>,
 }
 
 impl Folder {
     /// Objects in `root`, which need not exist before something is written.
     pub fn new(root: PathBuf, traffic: Arc<Traffic>) -> Self {
-        Self { root, traffic }
+        Self { root, traffic, swept: Arc::new(Once::new()) }
     }
 
     /// What changes files here. New ones are as open as the packs that are there.
     fn disk(&self) -> Disk {
         Disk::default().in_store(&self.root)
+    }
+
+    /// A file for something that is sent, locked as long as it is written. The first one
+    /// clears up what killed pushes have left.
+    fn temporary(&self, disk: &Disk) -> Result<NewFile, PathError> {
+        let folder = self.root.join(TEMPORARY);
+        disk.create_folders(&folder)?;
+        self.swept.call_once(|| sweep::run(&folder));
+        let file = disk.create(&folder.join(unique_name("put")))?;
+        // Where nothing can be locked its age alone keeps it, for a minute.
+        let _ = file.file().try_lock();
+        Ok(file)
     }
 
     /// Opens an object; with its path and length.
@@ -98,14 +113,11 @@ impl Folder {
     /// Copies a file, in pieces.
     fn copy_now(&self, key: &str, from: &Path, length: u64) -> Result<(), Problem> {
         let path = self.root.join(key);
-        let (Some(folder), temporary) = (path.parent(), self.root.join(TEMPORARY)) else {
-            return Err(Problem::Unsupported);
-        };
+        let Some(folder) = path.parent() else { return Err(Problem::Unsupported) };
         let disk = self.disk();
         disk.create_folders(folder)?;
-        disk.create_folders(&temporary)?;
         let mut source = fs_err::File::open(from).map_err(PathError::when("open", from))?;
-        let mut file = disk.create(&temporary.join(unique_name("put")))?;
+        let mut file = self.temporary(&disk)?;
         let mut piece = vec![0; PIECE_BYTES.min(length as usize)];
         let mut left = length;
         while left > 0 {
@@ -125,13 +137,10 @@ impl Folder {
 
     fn write_now(&self, key: &str, bytes: &[u8], when: &When) -> Result<Version, Problem> {
         let path = self.root.join(key);
-        let (Some(folder), temporary) = (path.parent(), self.root.join(TEMPORARY)) else {
-            return Err(Problem::Unsupported);
-        };
+        let Some(folder) = path.parent() else { return Err(Problem::Unsupported) };
         let disk = self.disk();
         disk.create_folders(folder)?;
-        disk.create_folders(&temporary)?;
-        let mut file = disk.create(&temporary.join(unique_name("put")))?;
+        let mut file = self.temporary(&disk)?;
         file.write(bytes)?;
         file.sync()?;
         match when {
@@ -370,5 +379,35 @@ impl Problem {
             Self::Gave(message) => (What::Other, message),
         };
         ServiceError::new(operation, &key, what, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn what_killed_pushes_left_goes_with_the_next_one() {
+        let place = tempfile::tempdir().unwrap();
+        let tmp = place.path().join(TEMPORARY);
+        fs_err::create_dir(&tmp).unwrap();
+        let [left, written, young] = ["left", "written", "young"].map(|who| {
+            let path = tmp.join(unique_name(&format!("{}{who}", sweep::PUT)));
+            fs_err::write(&path, "x").unwrap();
+            path
+        });
+        let held = fs_err::File::open(&written).unwrap();
+        held.file().lock().unwrap();
+        for path in [&left, &written] {
+            let file = fs_err::File::open(path).unwrap();
+            let before = SystemTime::now() - Duration::from_secs(120);
+            file.file().set_modified(before).unwrap();
+        }
+        let folder = Folder::new(place.path().to_owned(), Arc::default());
+        folder.write_now("objects/x", b"x", &When::Always).unwrap_or_else(|_| panic!("written"));
+        assert!(!left.exists(), "its writer is dead");
+        assert!(written.exists() && young.exists());
     }
 }

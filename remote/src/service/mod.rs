@@ -20,6 +20,7 @@ mod throttle;
 pub mod traffic;
 pub mod transport;
 mod upload;
+pub mod waits;
 
 use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
 

@@ -69,7 +69,7 @@ pub(super) fn told(
     let message = match code {
         Some(What::Temporary) => "what arrived there is not what was sent".to_owned(),
         Some(_) => String::new(),
-        None => plain(error),
+        None => said(error, reply.status),
     };
     ServiceError {
         retry_after: reply.retry_after,
@@ -96,6 +96,32 @@ fn is_cut(error: &Error) -> bool {
     error.to_string().contains("too little data")
 }
 
+/// What a service said, or what status it answered with where it said nothing or
+/// something else than services do: a page of a proxy.
+fn said(error: &Error, status: Option<u16>) -> String {
+    let message = error.message();
+    let text = match message.trim_start() {
+        shown if shown.starts_with("S3Error {") || shown.starts_with("AzblobError {") => {
+            let part = |mark: &str| {
+                let (_, rest) = shown.split_once(mark)?;
+                rest.split('"').next().filter(|said| !said.is_empty()).map(str::to_owned)
+            };
+            let parts = [part("code: \""), part("message: \"")];
+            Some(parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
+        }
+        shown if shown.starts_with('<') => Some(String::new()),
+        _ => None,
+    };
+    match (text, status) {
+        (Some(text), Some(status)) if text.is_empty() => {
+            format!("it answered with status {status} and says nothing of why")
+        }
+        (Some(text), None) if text.is_empty() => "it says nothing of why".to_owned(),
+        (Some(text), _) => text.chars().filter(|char| !char.is_control()).take(300).collect(),
+        (None, _) => plain(error),
+    }
+}
+
 /// What OpenDAL says, without the parts for developers, and the first cause.
 fn plain(error: &Error) -> String {
     let mut text = error.message().to_owned();
@@ -119,6 +145,18 @@ fn is_unconnected(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_without_words_is_told_by_its_status() {
+        let told = |message: &str| said(&Error::new(ErrorKind::Unexpected, message), Some(502));
+        let empty = r#"S3Error { code: "", message: "", resource: "", request_id: "" }"#;
+        for message in [empty, "<html><h1>Bad Gateway</h1></html>"] {
+            assert_eq!(told(message), "it answered with status 502 and says nothing of why");
+        }
+        let other = r#"S3Error { code: "Odd", message: "it is odd", resource: "/x" }"#;
+        assert_eq!(told(other), "Odd: it is odd");
+        assert_eq!(told("plain words"), "plain words");
+    }
 
     #[test]
     fn a_key_that_is_called_like_a_code_means_nothing() {

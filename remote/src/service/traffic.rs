@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::waits::Waits;
+
 /// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -46,6 +48,7 @@ pub struct Traffic {
     bytes_moved: AtomicU64,
     bytes_needed: AtomicU64,
     retries: AtomicU64,
+    waits: Waits,
 }
 
 /// What they say at one moment.
@@ -96,6 +99,16 @@ impl Traffic {
     pub fn progress(&self) -> u64 {
         let counters = [&self.bytes_received, &self.bytes_moved];
         counters.iter().map(|counter| counter.load(Relaxed)).fold(0, u64::wrapping_add)
+    }
+
+    /// A number that grows whenever anything comes in or goes out.
+    pub fn moving(&self) -> u64 {
+        self.progress().wrapping_add(self.bytes_sent.load(Relaxed))
+    }
+
+    /// Requests that have no answer yet.
+    pub fn waits(&self) -> &Waits {
+        &self.waits
     }
 
     /// Counts bytes that somebody had asked for.

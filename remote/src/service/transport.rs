@@ -48,6 +48,12 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Longest wait that a service is granted its wish for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Bodies of fewer bytes go at once: to hold one back would take longer.
+const HELD_BYTES: u64 = 64 << 10;
+
+/// So long a body is held back that may be refused again.
+const HOLD: Duration = Duration::from_millis(500);
+
 /// Any body may be that long: what is asked for beside an object, such as a
 /// token, and what a refusal says.
 const LEAST_CEILING: u64 = 1 << 20;
@@ -56,6 +62,7 @@ tokio::task_local! {
     static REPLY: Arc<Mutex<Reply>>;
     static FILE: (PathBuf, Range<u64>);
     static MOST: u64;
+    static ASKS_FIRST: bool;
 }
 
 /// What the last reply within an attempt said besides its body.
@@ -111,6 +118,13 @@ pub(super) async fn with_file<T>(
     FILE.scope(file, attempt).await
 }
 
+/// Where `is_refused` says that the service takes no more just now, holds bodies of
+/// `attempt` back for a moment, in which it may say so again: else a body that it does
+/// not want goes whole each time.
+pub(super) async fn asking_first<T>(is_refused: bool, attempt: impl Future<Output = T>) -> T {
+    ASKS_FIRST.scope(is_refused, attempt).await
+}
+
 /// Gives up what `attempt` reads once more than `most` bytes come. What is short
 /// may still be longer than that.
 pub(super) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T {
@@ -154,6 +168,8 @@ type Limits = (Option<Arc<Pace>>, Arc<Traffic>);
 struct Outgoing {
     pieces: BoxStream<'static, std::io::Result<Bytes>>,
     length: u64,
+    /// Whether the service may refuse it before it goes.
+    is_held: bool,
     moved: Moved,
 }
 
@@ -212,6 +228,12 @@ impl Transport {
         let is_put = kind(request) == Kind::Put;
         let file = FILE.try_with(Clone::clone).ok().filter(|_| is_put);
         let piece = pace.and_then(|pace| pace.up.piece());
+        let length = file.as_ref().map_or(request.body().len() as u64, |(_, range)| {
+            range.end.saturating_sub(range.start)
+        });
+        let asks_first = ASKS_FIRST.try_with(|asks| *asks).unwrap_or(false);
+        let is_held = asks_first && is_put && length >= HELD_BYTES;
+        let piece = piece.or_else(|| is_held.then_some(PIECE_BYTES));
         let (pieces, length) = match (file, piece) {
             (Some((path, range)), piece) => {
                 let length = range.end.saturating_sub(range.start);
@@ -238,7 +260,14 @@ impl Transport {
                 Ok(bytes)
             }
         });
-        Some(Outgoing { pieces: pieces.boxed(), length, moved })
+        let pieces = match is_held {
+            true => stream::once(tokio::time::sleep(HOLD))
+                .flat_map(|()| stream::empty())
+                .chain(pieces)
+                .boxed(),
+            false => pieces.boxed(),
+        };
+        Some(Outgoing { pieces, length, is_held, moved })
     }
 
     /// Sends that in place of the body.
@@ -247,7 +276,12 @@ impl Transport {
         request: Request<Buffer>,
         outgoing: Outgoing,
     ) -> opendal::Result<Response<HttpBody>> {
-        let Outgoing { pieces, length, moved } = outgoing;
+        let Outgoing { pieces, length, is_held, moved } = outgoing;
+        let mut request = request;
+        if is_held {
+            let first = http::HeaderValue::from_static("100-continue");
+            request.headers_mut().insert(http::header::EXPECT, first);
+        }
         let mut fetch = pin!(self.fetch_pieces(request, (pieces, length)));
         loop {
             let until = || moved.last() + self.silence + DRAIN;
@@ -349,6 +383,7 @@ fn pieces(
 impl HttpTransport for Transport {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
         let kind = kind(&request);
+        let request = uncached(request);
         let pace = Pace::now();
         let outgoing = self.outgoing(&request, pace.as_ref());
         let length = outgoing.as_ref().map_or(request.body().len() as u64, |body| body.length);
@@ -385,6 +420,18 @@ impl HttpTransport for Transport {
         let traffic = Arc::clone(&self.traffic);
         Ok(response.map(|body| incoming(bounded(body, most), (pace, traffic), self.silence)))
     }
+}
+
+/// Has caches on the way ask the service: what may change is read to know how it is
+/// now. Packs and files of the index are named by their hash.
+fn uncached(mut request: Request<Buffer>) -> Request<Buffer> {
+    let path = request.uri().path();
+    let is_read = !matches!(*request.method(), Method::PUT | Method::POST | Method::DELETE);
+    if is_read && !path.contains("/objects/") && !path.contains("/index/") {
+        let no_cache = http::HeaderValue::from_static("no-cache");
+        request.headers_mut().insert(http::header::CACHE_CONTROL, no_cache);
+    }
+    request
 }
 
 /// How long a service wants to be left alone: so many seconds, or until a date,

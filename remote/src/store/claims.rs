@@ -12,23 +12,33 @@
 //! are compared. So a claim is good for half a lease: who has not begun to
 //! write by then does not, and who gets no answer in the rest gives up.
 //!
+//! A write without an answer may be carried out later, also when it was made again
+//! and that went well. So the claim of a writer stays as long as one of its writes
+//! has no answer: others take it away a lease later. Both sides count time with a
+//! clock that goes on while a machine is suspended.
+//!
 //! What holds: of writers that go on or die, no two move a ref from the same
 //! place, and nobody is told that it moved when it did not. It rests on a
 //! listing that shows what was written before it was asked for.
 //!
 //! What cannot hold without help of the service: a request to write that is
-//! held up on its way for longer than half a lease, and is then still carried
+//! held up on its way for longer than a lease, and is then still carried
 //! out, overwrites what somebody else has written meanwhile. No object goes
 //! with it, only the ref stands where it should not; whoever had been told that
 //! it moved is told with their next push that it went another way.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use snap_core::{
     base::{
         id::CommitId,
         observe::{Note, Observer},
+        time::since_boot,
     },
     format::ref_text::Nonce,
     repo::ref_name::RefName,
@@ -53,6 +63,24 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The first pause when somebody else has a claim, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
 
+/// A point in time, by a clock that goes on while the machine is suspended.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    since_boot: Duration,
+    /// The runtime's own clock, which tests move on.
+    instant: Instant,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { since_boot: since_boot(), instant: Instant::now() }
+    }
+
+    fn elapsed(&self) -> Duration {
+        since_boot().saturating_sub(self.since_boot).max(self.instant.elapsed())
+    }
+}
+
 impl RemoteStore {
     /// Moves a ref under a claim.
     pub(super) async fn swap_claimed(
@@ -62,12 +90,13 @@ impl RemoteStore {
         (new, observer): (Option<CommitId>, &dyn Observer),
     ) -> Result<(), RemoteError> {
         let claims = format!("claims/{}/{}/", name.kind().folder(), name.short());
-        let (began, mut pause) = (Instant::now(), PAUSES.0);
-        let mut seen: HashMap<String, Instant> = HashMap::new();
+        let (began, mut pause) = (Moment::now(), PAUSES.0);
+        let mut seen: HashMap<String, Moment> = HashMap::new();
         while began.elapsed() < PATIENCE {
             let nonce = Nonce::random();
             let claim = format!("{claims}{nonce}");
-            let claimed = Instant::now();
+            let claimed = Moment::now();
+            let open = AtomicUsize::new(0);
             let written = self.client.write(&claim, Bytes::from_static(b"\n"), When::Always).await;
             if let Err(error) = written {
                 if error.what == What::Stopped {
@@ -79,12 +108,14 @@ impl RemoteStore {
             let others = self.others(&claims, &claim).await;
             let outcome = match &others {
                 Ok(others) if others.is_empty() => {
-                    Some(self.swap_alone(name, expected, (new, nonce), claimed).await)
+                    Some(self.swap_alone(name, expected, (new, nonce), (claimed, &open)).await)
                 }
                 _ => None,
             };
             // One that stays is taken away by others, a lease later.
-            let _ = self.client.clear_away(&claim).await;
+            if open.load(Ordering::SeqCst) == 0 {
+                let _ = self.client.clear_away(&claim).await;
+            }
             if let Some(outcome) = outcome {
                 return outcome;
             }
@@ -115,13 +146,13 @@ impl RemoteStore {
     /// Takes away claims that have been seen for a lease.
     async fn take_away_stale(
         &self,
-        seen: &mut HashMap<String, Instant>,
+        seen: &mut HashMap<String, Moment>,
         others: Vec<String>,
     ) -> Result<(), RemoteError> {
-        let now = Instant::now();
+        let now = Moment::now();
         seen.retain(|key, _| others.contains(key));
         for key in others {
-            if now - *seen.entry(key.clone()).or_insert(now) >= LEASE {
+            if seen.entry(key.clone()).or_insert(now).elapsed() >= LEASE {
                 self.client.remove(&key).await?;
                 seen.remove(&key);
             }
@@ -129,13 +160,14 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Compares and writes while nobody else does.
+    /// Compares and writes while nobody else does. Writes without an answer are
+    /// counted.
     async fn swap_alone(
         &self,
         name: &RefName,
         expected: &Slot,
         (new, nonce): (Option<CommitId>, Nonce),
-        claimed: Instant,
+        (claimed, open): (Moment, &AtomicUsize),
     ) -> Result<(), RemoteError> {
         let now = self.slot(name).await?;
         if (&now.commit, &now.nonce) != (&expected.commit, &expected.nonce) {
@@ -150,7 +182,7 @@ impl RemoteStore {
         if claimed.elapsed() > HALF {
             return Err(late().into());
         }
-        let write = self.client.write(&key, text(new, nonce), When::Always);
+        let write = self.client.write_counted(&key, text(new, nonce), open);
         let write = timeout(HALF.saturating_sub(claimed.elapsed()), write);
         // Once begun it is seen to its end: a claim that went before a write that
         // is still under way would be no claim. Whatever was replied, what is
@@ -164,5 +196,19 @@ impl RemoteStore {
             (false, Ok(Err(error))) => Err(error.into()),
             (false, Err(_)) => Err(late().into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_while_the_machine_is_suspended() {
+        let now = Moment::now();
+        assert!(now.elapsed() < HALF);
+        // A clock that stops meanwhile would say that no time has passed.
+        let before = Moment { since_boot: now.since_boot.saturating_sub(LEASE), ..now };
+        assert!(before.elapsed() >= LEASE.min(now.since_boot));
     }
 }

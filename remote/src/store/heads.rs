@@ -1,5 +1,6 @@
 //! All refs elsewhere, and the one that a clone begins with.
 
+use bytes::Bytes;
 use futures::future::join_all;
 use snap_core::{
     base::{id::CommitId, limits},
@@ -10,13 +11,28 @@ use snap_core::{
 };
 
 use super::{HEAD, REFS, RemoteError, RemoteStore};
+use crate::service::When;
 
 /// The default branch of a store that does not say so.
 pub fn first_branch() -> RefName {
     RefName::branch(FIRST_BRANCH).expect("the first branch has a name that can be one")
 }
 
+/// What is under [`HEAD`] where a clone begins with that branch.
+pub(super) fn text(head: &RefName) -> Bytes {
+    format!("ref: refs/{}/{}\n", head.kind().folder(), head.short()).into()
+}
+
 impl RemoteStore {
+    /// Has clones begin with a branch that is the first one.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub async fn begin_head(&self, first: &RefName) -> Result<(), RemoteError> {
+        self.client().write(HEAD, text(first), When::Always).await?;
+        Ok(())
+    }
+
     /// The branch that a clone begins with. Whether there is one of that name
     /// is **not** checked.
     ///

@@ -250,8 +250,7 @@ impl RemoteStore {
     pub async fn create(&self, config: &str, head: &RefName) -> Result<(), RemoteError> {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
         let when = if can.absent { When::Absent } else { When::Always };
-        let head = format!("ref: refs/{}/{}\n", head.kind().folder(), head.short());
-        let (text, head) = (Bytes::from(config.to_owned()), Bytes::from(head));
+        let (text, head) = (Bytes::from(config.to_owned()), heads::text(head));
         let (mut config, mut head_written) = self.begin((&text, &head), when).await;
         let is_refused = |error: &ServiceError| error.what == What::Unsupported;
         if can.absent && config.as_ref().is_err_and(is_refused) {

@@ -27,7 +27,7 @@ use snap_core::{
     store::{Marks, Place},
 };
 
-use super::Repository;
+use super::{Repository, Whole};
 use crate::{
     body::{Pieces, copy},
     problem::{Code, Problem},
@@ -191,7 +191,10 @@ impl Repository {
     pub fn open_laid(&self, path: &Path) -> io::Result<File> {
         let id = path.file_name().and_then(|name| name.to_str()?.parse::<PackId>().ok());
         match (&self.behind, id.filter(|id| self.repo.store().packs().contains(id))) {
-            (Some(_), Some(id)) => self.pack(&id).map(|(file, _)| file).map_err(io::Error::other),
+            (Some(_), Some(id)) => match self.pack(&id).map_err(io::Error::other)?.0 {
+                Whole::Here(file) => Ok(file),
+                Whole::InFrames => Err(io::ErrorKind::StorageFull.into()),
+            },
             _ => Ok(fs_err::File::open(path)?.into_parts().0),
         }
     }

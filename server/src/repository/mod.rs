@@ -5,6 +5,7 @@
 
 mod bundle;
 mod index;
+mod landmarks;
 mod passing;
 mod reading;
 mod single;
@@ -16,6 +17,8 @@ mod whole;
 use std::{
     collections::{BTreeSet, HashSet},
     fs::File,
+    io::{self, Write},
+    ops::Range,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -36,23 +39,29 @@ use snap_core::{
         ref_text::{Nonce, RefText},
     },
     repo::{
-        Config, Repo, RepoError,
+        Config, Repo, RepoError, config,
         ref_name::{RefKind, RefName},
         refs::{self, Change, Head, RefError},
     },
+    store::CopyError,
 };
 
 pub use self::bundle::{Have, Layout};
+pub(crate) use self::landmarks::Landmarks;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::single::OBJECT_BYTES;
 pub use self::taking::Asked;
 pub use self::uploads::{Bounds, Coming, Resumed, Upload};
 use self::{index::Index, staged::Staged, taking::Takings, uploads::Uploads};
 use crate::{
-    body::Pieces,
+    body::{self, Pieces},
     cache::Cache,
     problem::{Code, Problem},
-    upstream::{Upstream, behind::Behind, contact::Away},
+    upstream::{
+        Upstream,
+        behind::{Behind, Whole},
+        contact::Away,
+    },
 };
 
 /// What names of parts of a group of outlines end with, and its own.
@@ -80,6 +89,7 @@ pub struct Repository {
     /// Packs that were taken in with all that they refer to.
     complete: Mutex<HashSet<PackId>>,
     behind: Option<Arc<Behind>>,
+    landmarks: Landmarks,
 }
 
 /// Something that is listed: its name and its length.
@@ -153,8 +163,23 @@ impl Repository {
         let bundles = Cache::new(LAYOUTS_BYTES);
         let (name, complete) = (name.to_owned(), Mutex::default());
         let (uploads, takings) = (Uploads::default(), Takings::default());
-        let repository =
-            Self { name, number, repo, index, staged, uploads, takings, bundles, complete, behind };
+        let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
+        let mirrors = behind.iter().flat_map(|behind| behind.mirrors());
+        let files = [config::FILE, "HEAD"].map(|file| repo.dir().join(file));
+        let landmarks = Landmarks::of(folders.into_iter().chain(mirrors), files);
+        let repository = Self {
+            name,
+            number,
+            repo,
+            index,
+            staged,
+            uploads,
+            takings,
+            bundles,
+            complete,
+            behind,
+            landmarks,
+        };
         repository.go_on();
         repository
     }
@@ -168,6 +193,12 @@ impl Repository {
     /// nobody asks upstream for it any more.
     pub fn is_idle(this: &Arc<Self>) -> bool {
         Arc::strong_count(this) == 1 && this.behind.as_ref().is_none_or(Behind::is_idle)
+    }
+
+    /// Whether its folders are still those that it was opened in. Of one whose
+    /// folders are gone nothing must be told, least of all that it is empty.
+    pub fn is_there(&self) -> bool {
+        self.landmarks.are_there()
     }
 
     /// Whether a pack can be had here: it is whole, or can be completed.
@@ -301,20 +332,43 @@ impl Repository {
         let text = expected.text();
         let must =
             text.as_ref().map_or(refs::Expected::At(expected.commit()), refs::Expected::Says);
-        match self.repo.refs().swap(name, must, new, &change) {
+        let moved = match self.repo.refs().swap(name, must, new, &change) {
             Err(
                 RefError::Exists { at: found, .. } | RefError::Moved { found: Some(found), .. },
-            ) => Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
+            ) => return Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
             Err(RefError::Moved { found: None, .. }) => {
-                Err(Problem::new(Code::Conflict, format!("{name} is not there")))
+                return Err(Problem::new(Code::Conflict, format!("{name} is not there")));
             }
             Err(RefError::Newer { .. }) => {
                 let why =
                     format!("a newer version of snap wrote {name}: this server may not move it");
-                Err(Problem::new(Code::Rejected, why))
+                return Err(Problem::new(Code::Rejected, why));
             }
-            Err(RefError::Beside { name, other }) => Err(Problem::beside(&name, &other)),
-            moved => Ok(moved?),
+            Err(RefError::Beside { name, other }) => {
+                return Err(Problem::beside(&name, &other));
+            }
+            moved => moved?,
+        };
+        if expected.commit().is_none() && new.is_some() {
+            self.begin_head(name, &change)?;
+        }
+        Ok(moved)
+    }
+
+    /// Points `HEAD` at the first branch, where it names one that is not there: a clone
+    /// begins with what was pushed first.
+    fn begin_head(&self, name: &RefName, change: &Change<'_>) -> Result<(), Problem> {
+        let refs = self.repo.refs();
+        let head = refs.head()?;
+        let Head::Branch(named) = &head else { return Ok(()) };
+        let is_unborn = named != name && refs.read(named)?.is_none();
+        if !is_unborn || refs.names(RefKind::Branch)? != [name.clone()] {
+            return Ok(());
+        }
+        match refs.set_head(&head, &Head::Branch(name.clone()), change) {
+            // Somebody else has pointed it somewhere meanwhile, as is their right.
+            Err(RefError::HeadMoved) => Ok(()),
+            pointed => Ok(pointed?),
         }
     }
 
@@ -342,19 +396,43 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::NotFound`], [`Code::Unavailable`].
-    pub fn pack(&self, id: &PackId) -> Result<(File, u64), Problem> {
+    pub fn pack(&self, id: &PackId) -> Result<(Whole, u64), Problem> {
         if !self.repo.store().packs().contains(id) {
             self.catch_up_now()?;
             self.refresh()?;
         }
         let missing = || Problem::not_found(format_args!("pack {id}"));
-        let file = match &self.behind {
+        let whole = match &self.behind {
             Some(behind) => behind.whole(id)?.ok_or_else(missing)?,
-            None => self.open_pack(id)?.ok_or_else(missing)?,
+            None => Whole::Here(self.open_pack(id)?.ok_or_else(missing)?),
         };
-        let path = self.repo.store().dir();
-        let bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
-        Ok((file, bytes))
+        let path = self.repo.store().pack_path(id);
+        let meta = match &whole {
+            Whole::Here(file) => file.metadata(),
+            // A stub is as long as the pack.
+            Whole::InFrames => fs_err::metadata(&path),
+        };
+        Ok((whole, meta.map_err(PathError::when("stat", &path))?.len()))
+    }
+
+    /// Writes a range of a pack's bytes.
+    ///
+    /// # Errors
+    /// Those of `out`, and when the pack cannot be read.
+    pub fn copy_pack(
+        &self,
+        (id, whole): (&PackId, &Whole),
+        range: Range<u64>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        match whole {
+            Whole::Here(file) => body::copy(file, range, out),
+            Whole::InFrames => match self.repo.store().copy_pack(id, range, out) {
+                Err(CopyError::Out(error)) => Err(error),
+                Err(CopyError::Store(error)) => Err(io::Error::other(error)),
+                Ok(()) => Ok(()),
+            },
+        }
     }
 
     /// A pack that is here whole.

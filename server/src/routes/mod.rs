@@ -125,7 +125,11 @@ impl Server {
         work: impl FnOnce(&Arc<Repository>) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         let server = self.clone();
-        blocking(move || work(&server.hub().get(&name)?)).await
+        let work = move || {
+            let done = server.hub().get(&name).and_then(|repository| work(&repository));
+            done.map_err(|problem| server.hub().relieve(problem))
+        };
+        blocking(work).await
     }
 
     /// Has `work` take a body of at most `most_bytes`, for which there is room in
@@ -181,7 +185,10 @@ impl Server {
         let within = room.as_ref().map_or(most_bytes, |room| room.bytes.min(most_bytes));
         let lingers = !headers.contains_key(header::EXPECT);
         let accept = Accept { lingers, ..self.accept(within) };
-        let taken = receive(body, accept, move |pieces| work(&repository, pieces));
+        let server = self.clone();
+        let taken = receive(body, accept, move |pieces| {
+            work(&repository, pieces).map_err(|problem| server.hub().relieve(problem))
+        });
         taken.await.map_err(|problem| match &room {
             Some(room) if problem.code == Code::TooLarge && within < most_bytes => room.exceeded(),
             _ => problem,

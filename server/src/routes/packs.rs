@@ -1,5 +1,7 @@
 //! Packs and the index: where bytes come in and go out.
 
+use std::{io::Write, sync::Arc};
+
 use axum::{
     Json,
     body::Body,
@@ -16,7 +18,6 @@ use super::{
     path::Path,
 };
 use crate::{
-    body,
     problem::{Code, Problem},
     repository::{Asked, Listed, Sent},
 };
@@ -62,7 +63,11 @@ pub(super) async fn read(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let id = pack_id(&id)?;
-    let (file, length) = server.with(repo, move |repository| repository.pack(&id)).await?;
+    let found = server.with(repo, move |repository| {
+        let (whole, length) = repository.pack(&id)?;
+        Ok((Arc::clone(repository), whole, length))
+    });
+    let (repository, whole, length) = found.await?;
     let tag = etag(id)?;
     let wanted = wanted((&method, &headers), (&tag, length))?;
     let mut response = Response::new(Body::empty());
@@ -74,8 +79,9 @@ pub(super) async fn read(
             wanted.tell(&mut response, length)?;
             if method != Method::HEAD {
                 let range = wanted.range(length);
-                *response.body_mut() =
-                    server.send(move |out| body::copy(&file, range, out)).await?;
+                let copy =
+                    move |out: &mut dyn Write| repository.copy_pack((&id, &whole), range, out);
+                *response.body_mut() = server.send(copy).await?;
             }
         }
     }

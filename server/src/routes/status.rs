@@ -41,10 +41,14 @@ impl Ready {
             return known;
         }
         let in_the_way = match server.hub().upstream() {
-            Some(upstream) if !can_be_written(upstream.cache().root()) => {
+            Some(upstream)
+                if upstream.cache().restore().is_err()
+                    || !can_be_written(upstream.cache().root()) =>
+            {
                 Some("the cache cannot be written")
             }
             Some(upstream) => (!upstream.answers()).then_some("the upstream does not answer"),
+            None if !server.hub().is_there() => Some("what is served is not where it was"),
             None => {
                 let is_ready = server.hub().home().is_none_or(can_be_written);
                 (!is_ready).then_some("what is served cannot be written")

@@ -16,7 +16,8 @@ mod tests;
 
 use std::{
     collections::{HashMap, HashSet},
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -28,14 +29,15 @@ use std::{
 use snap_core::{
     base::{
         id::{CommitId, PackId},
+        io::PathError,
         observe::Silent,
         time::Time,
     },
-    disk::Disk,
+    disk::{Disk, scratch::unique_name},
     repo::{
         Config, Repo, config,
         ref_name::{RefKind, RefName},
-        refs::{Change, Head},
+        refs::{Change, Head, RefError},
     },
     store::Store,
 };
@@ -46,6 +48,7 @@ use snap_remote::{
 };
 
 use self::frames::{Frames, Watch};
+pub use self::packs::Whole;
 use super::{
     Form, Upstream,
     cache::Kept,
@@ -58,8 +61,12 @@ use crate::problem::{Code, Problem};
 /// Outlines that are held at a time.
 const OUTLINES: usize = 64;
 
-/// File in `cache/` of the store here: its refs stood as those upstream once.
+/// File in `cache/` of the store here: the fingerprint of its refs when they last
+/// stood as those upstream. Refs that are others now were not all kept.
 const FOLLOWED: &str = "followed";
+
+/// Folders of what is known of the store upstream, beside the store here.
+const MIRRORS: [&str; 2] = ["mirror", "asking"];
 
 /// How old what is known may be for those who ask for no ref.
 const AGE: Duration = Duration::from_secs(1);
@@ -79,8 +86,11 @@ pub struct Behind {
     moves: AtomicU64,
     flights: Flights,
     fresh: Fresh,
-    /// Whether the refs here ever stood as those upstream.
-    has_followed: AtomicBool,
+    /// The fingerprint of the refs here when they last stood as those upstream, if
+    /// they ever did.
+    followed: Mutex<Option<String>>,
+    /// Whether refs could not be taken over because the disk here is full.
+    is_full: AtomicBool,
     /// Questions for packs.
     looks: Flights,
     /// Packs that were sent, whether or not they count.
@@ -120,26 +130,64 @@ impl Behind {
     /// # Errors
     /// [`Code::NoRepository`] when there is none, [`Code::Unavailable`].
     pub fn open(upstream: &Arc<Upstream>, name: &str) -> Result<Self, Problem> {
-        let store = upstream.cache.of(name).join("store");
+        let make_room = || upstream.cache.make_room(0);
+        Self::open_here(upstream, name).or_else(|problem| match problem.is_own_disk_full() {
+            true if make_room() => Self::open_here(upstream, name),
+            _ => Err(problem),
+        })
+    }
+
+    fn open_here(upstream: &Arc<Upstream>, name: &str) -> Result<Self, Problem> {
+        upstream.cache.restore()?;
         upstream.form()?;
-        if !store.join(config::FILE).is_file() {
-            let found = upstream.config(name)?;
-            let none =
-                || Problem::new(Code::NoRepository, format!("there is no `{name}` upstream"));
-            let text = String::from_utf8(found.ok_or_else(none)?.bytes.to_vec());
-            let config = Config::parse(&text.unwrap_or_default(), Path::new(CONFIG));
-            let config = config.map_err(|why| Problem::new(Code::Damaged, why.to_string()))?;
-            Repo::init(&store, &Disk::default(), &config)?;
+        let folder = upstream.cache.of(name);
+        let store = folder.join("store");
+        let is_kept = ["objects", "refs"].iter().all(|part| store.join(part).is_dir())
+            && [config::FILE, "HEAD"].iter().all(|part| store.join(part).is_file());
+        if !is_kept {
+            return Self::open_anew(upstream, name);
         }
-        let remote = upstream.remote(name, "mirror")?;
-        let asking = upstream.remote(name, "asking")?;
+        Self::open_kept(upstream, name).or_else(|problem| match problem.code {
+            // Nothing is removed for want of room, nor while nothing can take its place.
+            Code::Full | Code::NoRepository => Err(problem),
+            _ if upstream.config(name).is_err() => Err(problem),
+            _ => {
+                tracing::warn!(%problem, name, "the cache cannot be used: it is made anew");
+                Self::open_anew(upstream, name)
+            }
+        })
+    }
+
+    /// Makes the store here anew. What may be left of one before goes: half of a
+    /// cache may have been removed.
+    fn open_anew(upstream: &Arc<Upstream>, name: &str) -> Result<Self, Problem> {
+        let found = upstream.config(name)?;
+        let none = || Problem::new(Code::NoRepository, format!("there is no `{name}` upstream"));
+        let text = String::from_utf8(found.ok_or_else(none)?.bytes.to_vec());
+        let config = Config::parse(&text.unwrap_or_default(), Path::new(CONFIG));
+        let config = config.map_err(|why| Problem::new(Code::Damaged, why.to_string()))?;
+        let folder = upstream.cache.of(name);
+        match fs_err::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(PathError::when("remove", &folder)(error).into());
+            }
+            _ => {}
+        }
+        Repo::init(&folder.join("store"), &Disk::default(), &config)?;
+        Self::open_kept(upstream, name)
+    }
+
+    /// Opens the store that is here.
+    fn open_kept(upstream: &Arc<Upstream>, name: &str) -> Result<Self, Problem> {
+        let store = upstream.cache.of(name).join("store");
+        let [remote, asking] = MIRRORS.map(|mirror| upstream.remote(name, mirror));
+        let (remote, asking) = (remote?, asking?);
         let watch = Arc::new(Watch::new(remote.client().clone(), upstream.patience));
         let waiting = Waiting { runtime: upstream.runtime.clone(), stop: watch.stop() };
         let packs = RemotePacks::sharing(&remote, waiting, &upstream.memory);
         let (cache, contact) = (Arc::clone(&upstream.cache), Arc::clone(&upstream.contact));
         let packs = Frames { packs, watch, cache, contact };
         let adopting = Arc::default();
-        let has_followed = AtomicBool::new(store.join("cache").join(FOLLOWED).is_file());
         let opening = upstream.cache.opening(&store);
         let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
         let repo = Arc::new(repo);
@@ -152,18 +200,29 @@ impl Behind {
             moves: AtomicU64::new(0),
             flights: Flights::default(),
             fresh: Fresh::default(),
-            has_followed,
+            followed: Mutex::default(),
+            is_full: AtomicBool::new(false),
             looks: Flights::default(),
             sent: Mutex::default(),
             fetching: Mutex::default(),
             left_out: Mutex::default(),
             adopting,
         };
+        let written = fs_err::read_to_string(behind.followed_path()).ok();
+        let followed =
+            written.filter(|written| behind.fingerprint().is_ok_and(|is| is == *written));
+        *lock(&behind.followed) = followed;
         // Of what was there, and was removed to make room.
         behind
             .learn(&HashSet::new(), &lock(&behind.moving).remote)
             .map_err(|error| behind.told(error))?;
         Ok(behind)
+    }
+
+    /// Folders beside the store here that must stay where they are.
+    pub fn mirrors(&self) -> impl Iterator<Item = PathBuf> {
+        let beside = |mirror| self.repo.dir().with_file_name(mirror);
+        MIRRORS.into_iter().map(beside)
     }
 
     /// Whether nobody else has it, such as somebody who asks upstream still.
@@ -228,10 +287,50 @@ impl Behind {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn check_followed(&self) -> Result<(), Problem> {
-        match self.has_followed.load(Ordering::SeqCst) {
+        let Some(followed) = lock(&self.followed).clone() else {
+            return Err(match self.is_full.load(Ordering::SeqCst) {
+                true => Problem::new(Code::Unavailable, "the disk of this server is full"),
+                false => away(),
+            });
+        };
+        // When it answers, what is here was compared just now.
+        match self.fresh.away().is_none() || self.fingerprint()? == followed {
             true => Ok(()),
             false => Err(away()),
         }
+    }
+
+    /// Stands for all refs here and where they stand.
+    fn fingerprint(&self) -> Result<String, RefError> {
+        let refs = self.repo.refs();
+        let mut hash = blake3::Hasher::new();
+        hash.update(format!("{:?}\n", refs.head()?).as_bytes());
+        for kind in [RefKind::Branch, RefKind::Tag] {
+            for (name, at) in refs.list(kind)? {
+                hash.update(format!("{name} {at}\n").as_bytes());
+            }
+        }
+        Ok(hash.finalize().to_hex().to_string())
+    }
+
+    fn followed_path(&self) -> PathBuf {
+        self.repo.dir().join("cache").join(FOLLOWED)
+    }
+
+    /// Whether what is here is still all that was learnt of upstream: files of a
+    /// cache may go one by one.
+    fn is_intact(&self, moving: &Moving) -> Result<bool, Problem> {
+        self.store().refresh()?;
+        let here: HashSet<PackId> = self.store().packs().into_iter().collect();
+        let has_packs = self.there(moving).is_subset(&here);
+        let followed = lock(&self.followed).clone();
+        Ok(has_packs && self.fingerprint().ok() == followed)
+    }
+
+    /// Gives up what is here: whoever asks next makes it anew.
+    fn discard(&self) {
+        tracing::warn!(store = %self.repo.dir().display(), "the cache is not whole: it is made anew");
+        let _ = fs_err::remove_file(self.repo.dir().join(config::FILE));
     }
 
     /// Where refs stand there.
@@ -242,6 +341,17 @@ impl Behind {
     }
 
     fn fly(&self) -> Result<(), Problem> {
+        let flown = self.compare().or_else(|problem| match problem.is_own_disk_full() {
+            true if self.upstream.cache.make_room(0) => self.compare(),
+            _ => Err(problem),
+        });
+        let is_full = flown.as_ref().is_err_and(Problem::is_own_disk_full);
+        self.is_full.store(is_full, Ordering::SeqCst);
+        flown
+    }
+
+    /// Asks how it stands upstream and has it the same here.
+    fn compare(&self) -> Result<(), Problem> {
         let moves = self.moves.load(Ordering::SeqCst);
         let mut found = self.standings()?;
         let mut moving = lock(&self.moving);
@@ -249,26 +359,41 @@ impl Behind {
             // Nobody moves any while this is held.
             found = self.standings()?;
         }
-        if moving.known.as_ref() != Some(&found) {
-            if found.0.is_empty() && !self.store().packs().is_empty() {
-                self.wait(self.asking.must_be_there())?;
-            }
-            self.refresh(&mut moving)?;
-            let is_all = self.follow(&found).map_err(|error| self.told(error))?;
-            moving.known = is_all.then_some(found);
-            self.remember_followed();
+        let is_known = moving.known.as_ref() == Some(&found);
+        if is_known && self.is_intact(&moving)? {
+            return Ok(());
         }
-        Ok(())
+        if found.0.is_empty() && !self.store().packs().is_empty() {
+            self.wait(self.asking.must_be_there())?;
+        }
+        self.refresh(&mut moving)?;
+        let learnt = match is_known {
+            // Something of what was known went, so nothing new is to be expected.
+            true => self.learn(&HashSet::new(), &moving.remote),
+            false => Ok(()),
+        };
+        let followed = learnt.and_then(|()| self.follow(&found));
+        if is_known && followed.is_err() {
+            self.discard();
+        }
+        let is_all = followed.map_err(|error| self.told(error))?;
+        moving.known = is_all.then_some(found);
+        Ok(self.remember_followed()?)
     }
 
-    fn remember_followed(&self) {
-        if self.has_followed.swap(true, Ordering::SeqCst) {
-            return;
+    /// Remembers that the refs here stand as those upstream.
+    fn remember_followed(&self) -> Result<(), RefError> {
+        let fingerprint = self.fingerprint()?;
+        let mut followed = lock(&self.followed);
+        if followed.as_ref() == Some(&fingerprint) {
+            return Ok(());
         }
-        let cache = self.repo.dir().join("cache");
         // Where it cannot be written, the next server waits until it has seen them.
-        let _ =
-            fs_err::create_dir_all(&cache).and_then(|()| fs_err::write(cache.join(FOLLOWED), ""));
+        let path = self.followed_path();
+        let temporary = self.repo.dir().join("tmp").join(unique_name(FOLLOWED));
+        let _ = self.repo.disk().write_whole(&temporary, &path, fingerprint.as_bytes());
+        *followed = Some(fingerprint);
+        Ok(())
     }
 
     /// Learns which packs there are.
@@ -362,9 +487,12 @@ impl Behind {
         if slot.commit != expected {
             return Err(stands(name, slot.commit));
         }
+        let mut is_first = false;
         if new.is_some() && slot.commit.is_none() {
             // A bucket has no folders, and would take it; whoever clones has.
-            let (refs, _) = self.standings()?;
+            let (refs, head) = self.standings()?;
+            let has_branches = refs.iter().any(|(other, _)| other.kind() == RefKind::Branch);
+            is_first = name.kind() == RefKind::Branch && !has_branches && head != *name;
             if let Some((other, _)) = refs.iter().find(|(other, _)| name.is_beside(other)) {
                 return Err(Problem::beside(name, other.short()));
             }
@@ -378,9 +506,18 @@ impl Behind {
             Err(RemoteError::Raced { theirs, .. }) => return Err(stands(name, theirs)),
             Err(error) => return Err(self.told(error)),
         }
+        if is_first {
+            // Whoever clones begins with it. A server sees to that itself.
+            self.wait(moving.remote.begin_head(name))?;
+        }
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();
-        Ok(refs.update(name, refs.read(name)?, new, &change)?)
+        refs.update(name, refs.read(name)?, new, &change)?;
+        let has_followed = lock(&self.followed).is_some();
+        match has_followed {
+            true => Ok(self.remember_followed()?),
+            false => Ok(()),
+        }
     }
 }
 

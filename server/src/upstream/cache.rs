@@ -12,7 +12,7 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{File, Metadata},
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -43,11 +43,20 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Where no room could be made it is not tried again before.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// So much of the disk stays free for what is small: refs, stubs, marks.
+const SPARE_BYTES: u64 = 1 << 20;
+
+/// Room that is made when something did not fit.
+const RELIEF_BYTES: u64 = 16 << 20;
+
 /// Stubs with no more than that stay.
 const STUB_BYTES: u64 = 64 << 10;
 
 /// Digits of a hash that name a folder.
 const DIGITS: usize = 32;
+
+/// File that the server locks which uses the folder.
+const LOCK: &str = "lock";
 
 /// Folder of packs in `cache/` of a store that are not upstream yet.
 pub(super) const PENDING: &str = "pending";
@@ -86,11 +95,13 @@ pub struct Cache {
     open: Mutex<HashMap<PathBuf, Kept>>,
     /// When no room could be made.
     trimming: Mutex<Option<Instant>>,
+    /// When no room could be made on the disk.
+    no_room: Mutex<Option<Instant>>,
     /// Whole packs that somebody wanted.
     packs: Lookups,
     /// Frames of packs that are not here whole.
     frames: Lookups,
-    _lock: File,
+    lock: Mutex<File>,
 }
 
 /// A store that is open, or about to be.
@@ -150,29 +161,48 @@ impl Cache {
                 _ => above.join(format!("{hash}.{number}")),
             };
             Disk::default().with_access(Access::PRIVATE).create_folders(&root)?;
-            let path = root.join("lock");
-            let lock = File::options().create(true).truncate(false).write(true).open(&path);
-            let lock = lock.map_err(PathError::when("create", &path))?;
-            match lock.try_lock() {
-                Ok(()) => {
+            let path = root.join(LOCK);
+            match take(&path)? {
+                Some(lock) => {
                     let cache = Self {
                         root,
                         most_bytes,
                         used_bytes: AtomicU64::new(0),
                         open: Mutex::default(),
                         trimming: Mutex::default(),
+                        no_room: Mutex::default(),
                         packs: Lookups::default(),
                         frames: Lookups::default(),
-                        _lock: lock,
+                        lock: Mutex::new(lock),
                     };
                     cache.trim();
                     return Ok(cache);
                 }
-                Err(_) => full = Some(path),
+                None => full = Some(path),
             }
         }
         let path = full.unwrap_or_else(|| above.to_owned());
         Err(PathError::when("lock", &path)(io::Error::from(io::ErrorKind::WouldBlock)))
+    }
+
+    /// Makes the folder anew where somebody has removed it: all in it is derived.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be made, or another server has made and taken
+    /// it meanwhile.
+    pub fn restore(&self) -> Result<(), PathError> {
+        let path = self.root.join(LOCK);
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let inode = |meta: Metadata| (meta.dev(), meta.ino());
+        let ours = lock.metadata().map_err(PathError::when("stat", &path))?;
+        if fs_err::metadata(&path).is_ok_and(|there| inode(there) == inode(ours)) {
+            return Ok(());
+        }
+        Disk::default().with_access(Access::PRIVATE).create_folders(&self.root)?;
+        let taken = take(&path)?.ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock));
+        *lock = taken.map_err(PathError::when("lock", &path))?;
+        tracing::warn!("the cache of the upstream was removed: it is made anew");
+        Ok(())
     }
 
     /// The folder.
@@ -255,6 +285,58 @@ impl Cache {
         if used > self.most_bytes {
             self.trim();
         }
+        self.make_room(bytes);
+    }
+
+    /// What the disk has room for.
+    fn free_bytes(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.root);
+        stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Makes room on the disk for so many bytes, however little the cache holds.
+    /// Says whether there is room.
+    pub fn make_room(&self, bytes: u64) -> bool {
+        let wanted = bytes.saturating_add(SPARE_BYTES);
+        if self.free_bytes() >= wanted {
+            return true;
+        }
+        let mut in_vain = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_vain.is_some_and(|at| at.elapsed() < PAUSE) {
+            return false;
+        }
+        let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
+        self.evict(&mut packs, |_| self.free_bytes() < wanted);
+        let is_room = self.free_bytes() >= wanted;
+        *in_vain = (!is_room).then(Instant::now);
+        if !is_room {
+            tracing::warn!(cache = %self.root.display(), bytes, "the disk of the cache is full");
+        }
+        is_room
+    }
+
+    /// Makes room after something did not fit; says whether any was made.
+    pub fn relieve(&self) -> bool {
+        let before = self.free_bytes();
+        self.make_room(RELIEF_BYTES) || self.free_bytes() > before
+    }
+
+    /// Removes packs, those first that nobody has read for the longest, as long as
+    /// `goes_on` says so of the bytes that went.
+    fn evict(&self, packs: &mut Vec<Pack>, goes_on: impl Fn(u64) -> bool) -> u64 {
+        packs.retain(|pack| pack.may_go);
+        packs.iter_mut().for_each(|pack| pack.used = pack.used.max(self.last_used(pack)));
+        packs.sort_unstable_by_key(|pack| pack.used);
+        let mut gone = 0;
+        for pack in packs {
+            if !goes_on(gone) {
+                break;
+            }
+            if self.shed(pack) {
+                gone += pack.bytes;
+            }
+        }
+        gone
     }
 
     /// Makes room. What fails is tried again the next time.
@@ -266,19 +348,10 @@ impl Cache {
         let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
         let mut used: u64 = packs.iter().map(|pack| pack.bytes).sum();
         if used > self.most_bytes {
-            packs.retain(|pack| pack.may_go);
-            packs.iter_mut().for_each(|pack| pack.used = pack.used.max(self.last_used(pack)));
-            packs.sort_unstable_by_key(|pack| pack.used);
             // However long it is, somebody has it now.
-            packs.pop();
-            for pack in &packs {
-                if used <= self.most_bytes / 10 * LEFT {
-                    break;
-                }
-                if self.shed(pack) {
-                    used -= pack.bytes;
-                }
-            }
+            let newest = packs.iter().map(|pack| pack.used.max(self.last_used(pack))).max();
+            packs.retain(|pack| Some(pack.used.max(self.last_used(pack))) != newest);
+            used -= self.evict(&mut packs, |gone| used - gone > self.most_bytes / 10 * LEFT);
         }
         *in_vain = (used > self.most_bytes).then(Instant::now);
         self.used_bytes.store(used, Ordering::Relaxed);
@@ -308,6 +381,13 @@ impl Pack {
     fn is_pending(&self) -> bool {
         self.store.join("cache").join(PENDING).join(self.id.to_string()).exists()
     }
+}
+
+/// Opens and locks a file; `None` where another process has locked it.
+fn take(path: &Path) -> Result<Option<File>, PathError> {
+    let lock = File::options().create(true).truncate(false).write(true).open(path);
+    let lock = lock.map_err(PathError::when("create", path))?;
+    Ok(lock.try_lock().is_ok().then_some(lock))
 }
 
 /// Packs of a repository, whole and in part.

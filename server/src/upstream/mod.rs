@@ -94,6 +94,7 @@ fn client((origin, name): (&Origin, &str), runtime: &Handle) -> Result<Client, O
         pause: Duration::from_millis(100),
         longest_pause: Duration::from_secs(3),
         timeout: Duration::from_secs(15),
+        busy: Duration::from_secs(15),
         ..Policy::default()
     };
     Ok(Client::new(service, policy, traffic).at(&location.to_string()))

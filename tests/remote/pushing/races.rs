@@ -2,14 +2,22 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    ops::Range,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use snap_core::base::id::CommitId;
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
-    service::{Conditions, Service, What, memory::Memory},
+    service::{
+        Conditions, Listed, Object, Service, ServiceError, Version, What, When, memory::Memory,
+    },
     store::{RemoteError, claims::LEASE},
     transfer::push,
 };
@@ -215,6 +223,96 @@ fn the_claim_of_a_client_that_died_is_waited_for_and_taken_away() {
         remote.swap(&branch("main"), &slot, Some(made_up(2))).await.unwrap();
         assert_eq!(again.elapsed(), Duration::ZERO);
     });
+}
+
+/// Memory without conditions whose first write of a ref has no answer, and is
+/// carried out so much later.
+#[derive(Debug)]
+struct Late {
+    memory: Arc<Memory>,
+    by: Duration,
+    is_first: AtomicBool,
+}
+
+impl Service for Late {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        self.memory.read(key, range)
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
+    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+        self.memory.read_whole(key, most)
+    }
+
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+        when: When,
+    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        if !key.starts_with("refs/") || !self.is_first.swap(false, SeqCst) {
+            return self.memory.write(key, bytes, when);
+        }
+        let (memory, by, late) = (Arc::clone(&self.memory), self.by, key.to_owned());
+        tokio::spawn(async move {
+            sleep(by).await;
+            memory.write(&late, bytes, When::Always).await.unwrap();
+        });
+        let lost = "the connection was closed".to_owned();
+        let error = ServiceError::new("write", key, What::Temporary, lost);
+        Box::pin(async move { Err(error) })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+        self.memory.list(prefix)
+    }
+
+    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+        self.memory.length(key)
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
+        self.memory.remove(key)
+    }
+
+    fn conditions(&self) -> Conditions {
+        NONE
+    }
+
+    fn must_prove_conditions(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_write_that_arrives_seconds_late_overwrites_no_move_of_others() {
+    for by in [1, 10, 50] {
+        let name = format!("late_{by}");
+        let memory = Arc::new(Memory::named(&name, Arc::default()).with_conditions(NONE));
+        let by = Duration::from_secs(by);
+        let late = Late { memory: Arc::clone(&memory), by, is_first: AtomicBool::new(true) };
+        let place = Place::new();
+        let (first, second) = (place.remote(Arc::new(late), "a"), place.remote(memory, "b"));
+        virtual_time().block_on(async {
+            let main = branch("main");
+            let slot = first.slot(&main).await.unwrap();
+            // It is made again, and that goes well.
+            first.swap(&main, &slot, Some(made_up(1))).await.unwrap();
+            let slot = second.slot(&main).await.unwrap();
+            assert_eq!(slot.commit, Some(made_up(1)));
+            second.swap(&main, &slot, Some(made_up(2))).await.unwrap();
+            sleep(Duration::from_secs(120)).await;
+            let stands = second.slot(&main).await.unwrap();
+            assert_eq!(stands.commit, Some(made_up(2)), "what was acknowledged is lost");
+        });
+    }
 }
 
 #[test]

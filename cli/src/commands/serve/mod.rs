@@ -4,6 +4,7 @@ mod log;
 mod token;
 
 use std::{
+    fs::TryLockError,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -124,6 +125,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     }
     let settings = args.settings(cx)?;
     let (hub, shown) = hub(args, &settings, cx)?;
+    let _alone = hub.home().map(|home| alone(home, &shown)).transpose()?;
     let has_tokens = access::check(hub.home(), &settings).map_err(ServeError::from)?;
     let is_open = !has_tokens && !settings.without_tokens_anyone_may_read_and_write;
     if is_open && !settings.listen.ip().is_loopback() {
@@ -201,6 +203,18 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
             cx.check_found(&place)?;
             Ok((Hub::open(&place)?, shown(&place)))
         }
+    }
+}
+
+/// Keeps other servers from what is served: each one takes what it has listed for all
+/// there is. The folder itself is locked, so nothing stays behind when the server ends,
+/// however that comes about. Where folders cannot be locked, as on some network shares,
+/// nobody is kept from anything.
+fn alone(home: &Path, shown: &str) -> Result<Option<fs_err::File>, ServeError> {
+    let Ok(folder) = fs_err::File::open(home) else { return Ok(None) };
+    match folder.file().try_lock() {
+        Err(TryLockError::WouldBlock) => Err(ServeError::Served { place: shown.to_owned() }),
+        _ => Ok(Some(folder)),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    super::{Arrived, Progress, Resume, ServiceError, What},
-    Client, PAGE_BYTES, jittered,
+    super::{Arrived, Progress, Resume, ServiceError, What, transport::asking_first},
+    Busy, Client, PAGE_BYTES, jittered,
 };
 
 /// Pages that a file takes while it goes up as a stream: the piece that goes,
@@ -34,9 +34,11 @@ impl Client {
             progress.spare(at);
         }
         let (mut tries, mut pause, mut told) = (1, self.policy.pause, at);
+        let mut busy = Busy::new(self.policy.busy);
         let mut is_known = false;
         loop {
-            let rest = || resume.write_rest(key, (path, length), at);
+            let rest =
+                || asking_first(busy.is_refused(), resume.write_rest(key, (path, length), at));
             let Err(error) = self.persist(1, ("write", key), length - at, rest).await else {
                 break;
             };
@@ -49,8 +51,10 @@ impl Client {
                 }
             }
             // Who sent what came before may have lied: then nothing of it stays.
+            let is_busy = busy.asks_again(&error);
             let is_doubtful = matches!(error.what, What::Refused | What::Other) && at > 0;
-            if !(error.what.is_temporary() || is_doubtful) || tries >= self.policy.attempts {
+            let is_last = tries >= self.policy.attempts && !is_busy;
+            if !(error.what.is_temporary() || is_doubtful) || is_last {
                 return Err(error);
             }
             self.check_going(key, progress)?;
@@ -62,6 +66,7 @@ impl Client {
             }
             (tries, pause) = match now > at {
                 true => (1, self.policy.pause),
+                false if is_busy => (tries, pause),
                 false => (tries + 1, (pause * 2).min(self.policy.longest_pause)),
             };
             progress.advance(now.saturating_sub(told));

@@ -441,11 +441,26 @@ impl<'a> Push<'a> {
     async fn move_refs(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
         let updates = self.options.refs.iter().zip(slots).zip(fates);
         let going = updates.filter(|(_, fate)| matches!(fate, Fate::Go));
-        let moves = going.map(|((update, slot), fate)| async move {
-            let moved = self.move_ref(remote, update, slot.clone()).await;
-            *fate = moved.unwrap_or_else(Fate::Not);
+        let moves = going.map(|((update, slot), fate)| {
+            let moved = async move {
+                let moved = self.move_ref(remote, update, slot.clone()).await;
+                *fate = moved.unwrap_or_else(Fate::Not);
+            };
+            (&update.name, moved)
         });
-        let moves = futures::future::join_all(moves);
+        let moves = async {
+            let mut moves: Vec<_> = moves.collect();
+            // A server has clones begin with the branch that is there first.
+            let is_empty = slots.iter().all(|slot| slot.commit.is_none());
+            if is_empty && remote.client().is_made_first() {
+                let head = self.head().ok();
+                let is_head = |(name, _): &(&RefName, _)| Some(*name) == head.as_ref();
+                if let Some(at) = moves.iter().position(is_head) {
+                    moves.remove(at).1.await;
+                }
+            }
+            futures::future::join_all(moves.into_iter().map(|(_, moved)| moved)).await
+        };
         // What cannot be removed is there for the next push.
         let (_, _superfluous) = futures::join!(moves, remote.remove_superfluous());
     }

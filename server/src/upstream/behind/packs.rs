@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     fs::File,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -19,7 +20,7 @@ use snap_remote::{service::Progress, store::OBJECTS};
 
 use super::{Behind, Moving, lock};
 use crate::{
-    problem::{Code, Problem},
+    problem::Problem,
     upstream::{
         cache::{PENDING, touch},
         contact::away,
@@ -226,11 +227,11 @@ impl Behind {
         self.upstream.cache.grew(packs.iter().map(length).sum());
     }
 
-    /// All of a pack, open, and used just now; `None` when there is no such pack.
+    /// All of a pack, and used just now; `None` when there is no such pack.
     ///
     /// # Errors
     /// [`Code::Unavailable`], [`Code::Damaged`].
-    pub fn whole(&self, id: &PackId) -> Result<Option<File>, Problem> {
+    pub fn whole(&self, id: &PackId) -> Result<Option<Whole>, Problem> {
         for attempt in 0..FETCHES {
             if !self.store().packs().contains(id) {
                 return Ok(None);
@@ -241,10 +242,21 @@ impl Behind {
             }
             if let Some(file) = here.map_or_else(|| self.fetch(id), |file| Ok(Some(file)))? {
                 touch(&file);
-                return Ok(Some(file));
+                return Ok(Some(Whole::Here(file)));
+            }
+            if !self.has_room(id) {
+                break;
             }
         }
-        Err(Problem::new(Code::Unavailable, "the cache has no room for it"))
+        Ok(self.store().packs().contains(id).then_some(Whole::InFrames))
+    }
+
+    /// Whether there is room on the disk for what is not here of a pack, once others
+    /// were removed for it.
+    fn has_room(&self, id: &PackId) -> bool {
+        let meta = fs_err::metadata(self.store().pack_path(id));
+        let absent = meta.map_or(0, |meta| meta.len().saturating_sub(meta.blocks() * 512));
+        self.upstream.cache.make_room(absent)
     }
 
     fn open_whole(&self, id: &PackId) -> Option<File> {
@@ -260,6 +272,8 @@ impl Behind {
         let one_at_a_time = lock(&turn);
         let is_partial = self.store().is_partial(id);
         let fetched = match is_partial {
+            // Nothing is fetched in vain.
+            true if !self.has_room(id) => Ok(()),
             true => self.store().fetch_pack(id),
             // Another stub takes its place, or did.
             false => self.store().refresh(),
@@ -269,9 +283,19 @@ impl Behind {
         lock(&self.fetching).remove(id);
         match fetched {
             Err(StoreError::Absent { .. } | StoreError::Gone { .. }) => Ok(None),
+            Err(error) if error.is_full() => Ok(None),
             fetched => Ok(fetched.map(|()| file)?),
         }
     }
+}
+
+/// All of a pack.
+#[derive(Debug)]
+pub enum Whole {
+    /// In a file.
+    Here(File),
+    /// In frames, those included that are not here: there is no room for them.
+    InFrames,
 }
 
 /// Somebody adds packs to the store.

@@ -1,0 +1,109 @@
+//! A relay whose own disk is full.
+
+use std::path::Path;
+
+use reqwest::StatusCode;
+use snap_core::base::id::PackId;
+use snap_testkit::mounts::{in_own_mounts, mount_memory};
+
+use crate::{
+    place::{Place, Serving, random},
+    upstream::{pack, relay, set, stands},
+};
+
+const MIB: usize = 1 << 20;
+
+/// The pack with the contents.
+fn longest(place: &Place) -> PackId {
+    let length = |id: &PackId| place.pack_bytes(id).len();
+    place.repo.store().packs().into_iter().max_by_key(length).unwrap()
+}
+
+/// Takes all room of a disk but `spare` bytes.
+fn fill(disk: &Path, spare: usize) {
+    let stat = rustix::fs::statvfs(disk).unwrap();
+    let free = (stat.f_bavail * stat.f_frsize) as usize;
+    fs_err::write(disk.join("filler"), random(9, free.saturating_sub(spare))).unwrap();
+}
+
+#[test]
+fn a_relay_whose_disk_is_full_makes_room_or_serves_without_keeping() {
+    let test = "upstream_full::a_relay_whose_disk_is_full_makes_room_or_serves_without_keeping";
+    in_own_mounts(test, || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(fills_the_disk());
+    });
+}
+
+async fn fills_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    mount_memory(&disk, 16 << 10);
+    let there = Place::new();
+    let server = Serving::of(&there);
+    let mut packs = Vec::new();
+    for number in 0..6 {
+        let _ = fs_err::remove_file(there.folder.path().join("files/a"));
+        there.change("a", random(number, 5 * MIB));
+        packs.push(longest(&there));
+    }
+    packs.dedup();
+    packs.retain(|id| there.repo.store().packs().contains(id));
+    assert!(packs.len() > 3, "{packs:?}");
+    let head = there.change("b", "b");
+    let serving = relay(server.origin(), &disk);
+    assert_eq!(stands(&serving, "main").await, Some(head));
+    // Three of them fit.
+    for id in packs.iter().chain(&packs) {
+        assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
+    }
+    // Nothing but the cache could make room.
+    fill(&disk, 0);
+    let head = there.change("b", "c");
+    assert_eq!(stands(&serving, "main").await, Some(head));
+    for id in packs.iter().chain(&packs) {
+        assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
+    }
+    drop(serving);
+    fill_up(&disk);
+    let serving = relay(server.origin(), &disk);
+    assert_eq!(stands(&serving, "main").await, Some(head));
+    for id in &packs {
+        assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
+    }
+
+    // What is sent needs room here, and is refused with words that say where.
+    let own = Place::new();
+    own.change("c", random(77, 6 * MIB));
+    let id = longest(&own);
+    fill_up(&disk);
+    let mut refusals = 0;
+    for _ in 0..4 {
+        let sent = serving.put(&format!("packs/{id}"), own.pack_bytes(&id)).send().await.unwrap();
+        let (status, said) = (sent.status(), sent.text().await.unwrap());
+        assert!(status.is_server_error(), "{status} {said}");
+        assert!(said.contains("disk of this server"), "{said}");
+        refusals += usize::from(status == StatusCode::INSUFFICIENT_STORAGE);
+    }
+    assert!(refusals > 0, "there is nothing to be removed in the end");
+    let _ = fs_err::remove_file(disk.join("filler"));
+    let _ = fs_err::remove_file(disk.join("filler2"));
+    let mut statuses = Vec::new();
+    while statuses.last() != Some(&StatusCode::CREATED) && statuses.len() < 5 {
+        let sent = serving.put(&format!("packs/{id}"), own.pack_bytes(&id)).send().await.unwrap();
+        statuses.push(sent.status());
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    }
+    assert_eq!(statuses.last(), Some(&StatusCode::CREATED), "{statuses:?}");
+    let moved = set(&serving, "other", None, head).send().await.unwrap();
+    assert_eq!(moved.status(), StatusCode::CREATED);
+}
+
+/// Takes what is left of a disk.
+fn fill_up(disk: &Path) {
+    let stat = rustix::fs::statvfs(disk).unwrap();
+    let free = (stat.f_bavail * stat.f_frsize) as usize;
+    let path = disk.join("filler2");
+    let before = fs_err::read(&path).unwrap_or_default().len();
+    let _ = fs_err::write(&path, random(8, before + free));
+}

@@ -1,0 +1,112 @@
+//! Caches of relays, and folders that are served, that are removed while a server
+//! runs.
+
+use reqwest::StatusCode;
+use serde_json::Value;
+use snap_core::base::id::CommitId;
+
+use crate::{
+    place::{Place, Serving, refused},
+    upstream::{pack, relay, stands},
+    upstream_away::{Relayed, pause},
+};
+
+/// All that a relay can tell is as it is there.
+async fn tells_all(serving: &Serving, there: &Place, commit: CommitId) {
+    assert_eq!(stands(serving, "main").await, Some(commit));
+    let listed = serving.get("refs").send().await.unwrap();
+    assert_eq!(listed.status(), StatusCode::OK);
+    assert!(!listed.headers().contains_key("snap-upstream"));
+    let listed: Value = serde_json::from_slice(&listed.bytes().await.unwrap()).unwrap();
+    assert_eq!(listed["refs"][0]["commit"], commit.to_string());
+    for id in there.repo.store().packs() {
+        assert_eq!(pack(serving, &id).await, there.pack_bytes(&id));
+    }
+    let ready = serving.client.get(format!("{}/ready", serving.origin())).send().await.unwrap();
+    assert_eq!(ready.status(), StatusCode::OK);
+}
+
+/// The folder in which a relay keeps its repository.
+fn kept(place: &Relayed) -> std::path::PathBuf {
+    let caches = fs_err::read_dir(place.cache.path()).unwrap();
+    let cache = caches.map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
+    cache.join("default")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_is_removed_while_a_relay_runs_is_made_anew() {
+    let place = Relayed::new();
+    let commit = place.commit("first").await;
+    let parts = ["", "store", "store/refs", "store/partial", "store/objects", "mirror", "asking"];
+    for part in parts {
+        match fs_err::remove_dir_all(kept(&place).join(part)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.unwrap(),
+        }
+        tells_all(&place.relay, &place.there, commit).await;
+    }
+    fs_err::remove_dir_all(kept(&place).parent().unwrap()).unwrap();
+    tells_all(&place.relay, &place.there, commit).await;
+    // So is a new one that begins with half of it.
+    for part in ["store/refs", "store/objects", "mirror", "store/config.toml"] {
+        let half = kept(&place).join(part);
+        let _ = fs_err::remove_dir_all(&half);
+        let _ = fs_err::remove_file(&half);
+        let caches = tempfile::tempdir().unwrap();
+        let copy = caches.path().join("cache");
+        let mut copying = std::process::Command::new("cp");
+        let copied = copying.arg("-a").arg(place.cache.path()).arg(&copy).status().unwrap();
+        assert!(copied.success());
+        let other = relay(&place.proxy.endpoint(), &copy);
+        tells_all(&other, &place.there, commit).await;
+        tells_all(&place.relay, &place.there, commit).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_without_its_cache_and_without_its_upstream_does_not_say_that_it_is_empty() {
+    let place = Relayed::new();
+    let commit = place.commit("first").await;
+    place.proxy.add(snap_nettest::Rule::new(snap_nettest::Fault::Reset));
+    assert_eq!(stands(&place.relay, "main").await, Some(commit), "it is kept");
+    fs_err::remove_dir_all(kept(&place).join("store/refs/heads")).unwrap();
+    refused(place.relay.get("refs"), 503, "unavailable").await;
+    fs_err::remove_dir_all(kept(&place)).unwrap();
+    refused(place.relay.get("refs"), 503, "unavailable").await;
+    place.proxy.clear_rules();
+    pause().await;
+    tells_all(&place.relay, &place.there, commit).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_removed_while_it_is_served_is_not_an_empty_one() {
+    let place = Place::new();
+    let commit = place.change("a", "first");
+    let serving = Serving::of(&place);
+    assert_eq!(stands(&serving, "main").await, Some(commit));
+    let away = place.folder.path().join("away");
+    fs_err::rename(place.store(), &away).unwrap();
+    refused(serving.get("refs"), 503, "unavailable").await;
+    refused(serving.get("index"), 503, "unavailable").await;
+    let ready = format!("{}/ready", serving.origin());
+    let unready = serving.client.get(&ready).send().await.unwrap();
+    assert_eq!(unready.status(), StatusCode::SERVICE_UNAVAILABLE);
+    fs_err::rename(&away, place.store()).unwrap();
+    assert_eq!(stands(&serving, "main").await, Some(commit));
+
+    // Of a folder of stores one may go; the folder itself is another matter.
+    let folder = tempfile::tempdir().unwrap();
+    let stores = folder.path().join("stores");
+    fs_err::create_dir(&stores).unwrap();
+    fs_err::rename(place.store(), stores.join("default")).unwrap();
+    let serving = Serving::over(&stores);
+    assert_eq!(stands(&serving, "main").await, Some(commit));
+    fs_err::remove_dir_all(stores.join("default")).unwrap();
+    refused(serving.get("refs"), 404, "no-repository").await;
+    fs_err::remove_dir_all(&stores).unwrap();
+    fs_err::create_dir(&stores).unwrap();
+    refused(serving.get("refs"), 503, "unavailable").await;
+    let ready = format!("{}/ready", serving.origin());
+    let unready = serving.client.get(&ready).send().await.unwrap();
+    assert_eq!(unready.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
