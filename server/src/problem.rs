@@ -19,6 +19,8 @@ use snap_core::{
     store::StoreError,
 };
 
+use crate::causes::causes;
+
 /// How much of an upload is here.
 pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
@@ -185,11 +187,11 @@ impl Problem {
         };
         match code {
             Code::NotFound | Code::Conflict | Code::Invalid => {
-                tracing::debug!(error, "refused");
+                tracing::debug!(error = %causes(error), "refused");
             }
             // Nobody waits for it any more.
-            _ if kind == ErrorKind::Interrupted => tracing::debug!(error, "ended"),
-            _ => tracing::error!(error, "failed"),
+            _ if kind == ErrorKind::Interrupted => tracing::debug!(error = %causes(error), "ended"),
+            _ => tracing::error!(error = %causes(error), "failed"),
         }
         Self::new(code, "")
     }

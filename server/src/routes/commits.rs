@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     body::unsaid,
+    causes::causes,
     problem::Problem,
     repository::{Repository, Revision},
 };
@@ -127,7 +128,7 @@ fn write_entries(
         Ok(_) => Ok(()),
         Err(ListError::Output(error)) => Err(error),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a tree cannot be read");
+            tracing::error!(error = %causes(&error), "a tree cannot be read");
             Err(io::ErrorKind::InvalidData.into())
         }
     }
@@ -236,8 +237,7 @@ async fn archive(
                 // Whoever wanted it has gone.
                 Err(ExportError::Output(error)) => Err(error),
                 Err(error) => {
-                    let why = &error as &dyn std::error::Error;
-                    tracing::error!(error = why, "an archive broke off");
+                    tracing::error!(error = %causes(&error), "an archive broke off");
                     Err(io::ErrorKind::InvalidData.into())
                 }
             }
