@@ -12,7 +12,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use snap_core::{
-    base::{id::CommitId, limits},
+    base::{id::CommitId, limits, observe::Observer},
     repo::ref_name::{RefKind, RefName},
 };
 
@@ -22,8 +22,8 @@ use super::{
     path::Path,
 };
 use crate::{
-    access::who::Who,
-    body::whole,
+    access::who::{Right, Who},
+    body::{blocking, watched, whole},
     observe::audit::Stood,
     problem::{Code, Problem},
     repository::{Expected, Repository},
@@ -132,14 +132,54 @@ pub(super) async fn write(
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
     let commit: CommitId =
         sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
-    let moved = server.with(repo, move |repository| {
-        let expected = condition.expected(repository, &name)?;
-        repository.swap(&name, expected, Some(commit), who.logged())?;
-        Ok(expected)
+    let forward_only = !who.may(Right::Write, &repo);
+    let (at, wanted) = (server.clone(), name.clone());
+    // A long history is not walked for a client that left; a move that began ends.
+    let expected = watched(move |observer| {
+        let repository = at.hub().get(&repo)?;
+        let expected = condition.expected(&repository, &wanted)?;
+        if let Expected::At(old) = expected
+            && forward_only
+        {
+            check_forward(&repository, &wanted, (old, commit), observer)?;
+        }
+        Ok((repository, expected))
     });
-    let expected = moved.await?;
+    let (repository, expected) = expected.await?;
+    let moved = blocking(move || repository.swap(&name, expected, Some(commit), who.logged()));
+    moved.await?;
     let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, stood(expected), [(header::ETAG, etag(commit)?)]).into_response())
+}
+
+/// Checks that a ref is a branch, and that `new` comes after `old`.
+///
+/// # Errors
+/// [`Code::Forbidden`] when not, [`Code::Conflict`] when the ref does not stand
+/// at `old`, [`Code::Rejected`] when `new` is not there.
+fn check_forward(
+    repository: &Repository,
+    name: &RefName,
+    (old, new): (CommitId, CommitId),
+    observer: &dyn Observer,
+) -> Result<(), Problem> {
+    if name.kind() != RefKind::Branch {
+        let why = format!("`{name}` is there: to move a tag needs write");
+        return Err(Problem::new(Code::Forbidden, why));
+    }
+    match repository.standing(name)? {
+        Some(at) if at == old => {}
+        Some(at) => return Err(Problem::new(Code::Conflict, format!("{name} stands at {at}"))),
+        None => return Err(Problem::new(Code::Conflict, format!("{name} is not there"))),
+    }
+    if !repository.is_after(&new, &old, observer)? {
+        let why = format!(
+            "`{name}` stands at {old:.12}, and {new:.12} does not come after it: \
+             only a token with write may move a branch elsewhere"
+        );
+        return Err(Problem::new(Code::Forbidden, why));
+    }
+    Ok(())
 }
 
 /// `DELETE /v1/repos/{repo}/refs/{name}`, with `If-Match`.
