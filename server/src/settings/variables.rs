@@ -19,6 +19,7 @@ const KEYS: &[&str] = &[
     "without_tokens_anyone_may_read_and_write",
     "proxies",
     "metrics_without_token",
+    "public_url",
     "tls.cert",
     "tls.key",
     "oidc.issuer",
