@@ -19,6 +19,8 @@
 //! bundle_bytes = 68719476736
 //! content_bytes = 17592186044416
 //! missing_ids = 1000000
+//! archive_bytes = 268435456
+//! refs = 100000
 //! cache_bytes = 67108864
 //! upstream_secs = 5
 //! upstream_bytes = 268435456
@@ -154,6 +156,10 @@ pub struct Limits {
     pub content_bytes: u64,
     /// Ids in one question for what is missing.
     pub missing_ids: usize,
+    /// Disk for the directory of one zip archive that is sent, in bytes.
+    pub archive_bytes: u64,
+    /// Branches and tags of each repository.
+    pub refs: usize,
     /// Memory for files that were read lately, in bytes.
     pub cache_bytes: usize,
     /// How long who reads waits for an upstream before what is here is served.
@@ -212,6 +218,8 @@ impl Default for Limits {
             bundle_bytes: 64 << 30,
             content_bytes: 16 << 40,
             missing_ids: 1_000_000,
+            archive_bytes: 256 << 20,
+            refs: 100_000,
             cache_bytes: 64 << 20,
             upstream_secs: 5,
             upstream_bytes: 256 << 20,

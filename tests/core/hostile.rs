@@ -460,7 +460,7 @@ fn a_search_in_a_tree_that_expands_without_end_holds_little() {
     let commit = crafted.commit(root);
     let repo = crafted.repo();
     let before = peak_bytes();
-    for (pattern, most) in [("*", 500_000), ("f", 50_000), ("**/d1?/f", 50_000)] {
+    for (pattern, most) in [("*", 60_000), ("f", 20_000), ("**/d1?/f", 20_000)] {
         let limit_bytes = 8 << 20;
         let options = find::Options { limit_bytes, ..find::Options::new(pattern.as_bytes()) };
         let (mut count, mut last) = (0, Vec::new());

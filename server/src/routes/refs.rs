@@ -146,10 +146,38 @@ pub(super) async fn write(
         Ok((repository, expected))
     });
     let (repository, expected) = expected.await?;
-    let moved = blocking(move || repository.swap(&name, expected, Some(commit), who.logged()));
+    let moved = blocking(move || {
+        if expected == Expected::Absent {
+            check_count(&repository, server.settings().limits.refs)?;
+        }
+        // It is there, in its log at least, when the room is free again.
+        let bytes = move_bytes(&name, who.logged());
+        let _room = server.quotas().room(&repository, Some(bytes), bytes)?;
+        repository.swap(&name, expected, Some(commit), who.logged())
+    });
     moved.await?;
     let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, stood(expected), [(header::ETAG, etag(commit)?)]).into_response())
+}
+
+/// About how many bytes a move of a ref takes on the disk: the file, the line in
+/// its log with two ids, and both names.
+fn move_bytes(name: &RefName, who: &str) -> u64 {
+    (2 * name.short().len() + who.len() + 320) as u64
+}
+
+/// Checks that there is room for one more ref.
+///
+/// # Errors
+/// [`Code::Full`] when there are `most` already.
+fn check_count(repository: &Repository, most: usize) -> Result<(), Problem> {
+    let refs = repository.repo().refs();
+    let count = refs.names(RefKind::Branch)?.len() + refs.names(RefKind::Tag)?.len();
+    if count < most {
+        return Ok(());
+    }
+    let why = format!("there are {count} branches and tags, and {most} may be (`limits.refs`)");
+    Err(Problem::new(Code::Full, why))
 }
 
 /// Checks that a ref is a branch, and that `new` comes after `old`.

@@ -36,6 +36,8 @@ const KEYS: &[&str] = &[
     "limits.bundle_bytes",
     "limits.content_bytes",
     "limits.missing_ids",
+    "limits.archive_bytes",
+    "limits.refs",
     "limits.cache_bytes",
     "limits.upstream_secs",
     "limits.upstream_bytes",
