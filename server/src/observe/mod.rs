@@ -42,7 +42,7 @@ use crate::{
         who::{Asker, Right, Who},
     },
     body::{SHORT_BYTES, line::Lines, look_after},
-    problem::Problem,
+    problem::{Code, Problem},
     settings::Settings,
 };
 
@@ -113,6 +113,11 @@ pub async fn observe<A: Future<Output = Response>>(
     entry.status = response.status();
     if let Some(problem) = response.extensions().get::<Problem>() {
         span.in_scope(|| tracing::debug!(code = ?problem.code, %problem, "refused"));
+        if problem.code == Code::Damaged
+            && let Some(repository) = &entry.repository
+        {
+            seen.metrics.damaged(repository);
+        }
     }
     if let Some(Stood(at)) = response.extensions().get() {
         entry.old = at.map(|id| id.to_string());

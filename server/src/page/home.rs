@@ -54,6 +54,9 @@ pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
                 true => Ok(None),
                 false => hub.glance(&name).and_then(|repository| told(&repository, &deadline)),
             };
+            if told.as_ref().is_err_and(|problem| problem.code == Code::Damaged) {
+                ask.pages.server().metrics().damaged(&name);
+            }
             Row { name, told: told.map_err(|problem| problem.code) }
         };
         let names: Vec<String> = hub.names().into_iter().filter(theirs).collect();
