@@ -19,6 +19,8 @@ use snap_core::{
     store::StoreError,
 };
 
+use crate::causes::causes;
+
 /// Words for a full disk that is nobody else's.
 const OWN_DISK: &str = "no room is left on the disk of this server";
 
@@ -188,11 +190,11 @@ impl Problem {
         };
         match code {
             Code::NotFound | Code::Conflict | Code::Invalid => {
-                tracing::debug!(error, "refused");
+                tracing::debug!(error = %causes(error), "refused");
             }
             // Nobody waits for it any more.
-            _ if kind == ErrorKind::Interrupted => tracing::debug!(error, "ended"),
-            _ => tracing::error!(error, "failed"),
+            _ if kind == ErrorKind::Interrupted => tracing::debug!(error = %causes(error), "ended"),
+            _ => tracing::error!(error = %causes(error), "failed"),
         }
         Self::new(code, if code == Code::Full { OWN_DISK } else { "" })
     }

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 pub enum Right {
     /// Read everything.
     Read,
-    /// Send packs and objects, and make refs that are new; move and delete none.
+    /// Send packs and objects, make refs that are new, and move branches to
+    /// commits that come after the one they stand at; no more.
     Append,
-    /// Move and delete refs.
+    /// Move refs anywhere, and delete them.
     Write,
     /// Make repositories.
     Admin,

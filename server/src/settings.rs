@@ -8,6 +8,7 @@
 //! without_tokens_anyone_may_read_and_write = false
 //! proxies = []
 //! metrics_without_token = false
+//! # public_url = "https://snap.example.org"
 //! # tokens = "/etc/snap/tokens.toml"
 //!
 //! [limits]
@@ -18,6 +19,8 @@
 //! bundle_bytes = 68719476736
 //! content_bytes = 17592186044416
 //! missing_ids = 1000000
+//! archive_bytes = 268435456
+//! refs = 100000
 //! cache_bytes = 67108864
 //! upstream_secs = 5
 //! upstream_bytes = 268435456
@@ -66,7 +69,7 @@ mod variables;
 
 use std::{
     iter,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -118,6 +121,9 @@ pub struct Settings {
     pub proxies: Vec<IpAddr>,
     /// Whether `/metrics` may be read without a token.
     pub metrics_without_token: bool,
+    /// How others reach the server, as pages show it in commands: `https://host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_url: Option<String>,
     /// Certificate and key; without them the server speaks plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
@@ -150,6 +156,10 @@ pub struct Limits {
     pub content_bytes: u64,
     /// Ids in one question for what is missing.
     pub missing_ids: usize,
+    /// Disk for the directory of one zip archive that is sent, in bytes.
+    pub archive_bytes: u64,
+    /// Branches and tags of each repository.
+    pub refs: usize,
     /// Memory for files that were read lately, in bytes.
     pub cache_bytes: usize,
     /// How long who reads waits for an upstream before what is here is served.
@@ -188,6 +198,7 @@ impl Default for Settings {
             without_tokens_anyone_may_read_and_write: false,
             proxies: Vec::new(),
             metrics_without_token: false,
+            public_url: None,
             tls: None,
             oidc: None,
             log: Log::default(),
@@ -207,6 +218,8 @@ impl Default for Limits {
             bundle_bytes: 64 << 30,
             content_bytes: 16 << 40,
             missing_ids: 1_000_000,
+            archive_bytes: 256 << 20,
+            refs: 100_000,
             cache_bytes: 64 << 20,
             upstream_secs: 5,
             upstream_bytes: 256 << 20,
@@ -329,9 +342,43 @@ impl Settings {
                 return Err(SettingsError::Value { place, key, why: "must be at least 1" });
             }
         }
+        if self.public_url.as_deref().is_some_and(|url| !is_public(url)) {
+            let why = "must be http:// or https:// with a host, and no query";
+            return Err(SettingsError::Value { place, key: "public_url", why });
+        }
         let checked = self.oidc.as_ref().map_or(Ok(()), Oidc::check);
         checked.map_err(|wrong| SettingsError::Oidc { place, wrong })
     }
+}
+
+/// Whether a text can stand in a command as the address of a server.
+fn is_public(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-~%/".contains(c);
+        is_host(host) && path.chars().all(is_plain)
+    })
+}
+
+/// Whether a text is a host, with a port or without: letters, digits, `.`, `_`
+/// and `-`, or an address of IPv6 in brackets. Nothing of it means anything in a
+/// shell.
+pub(crate) fn is_host(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_named = |host: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        !host.is_empty() && !host.starts_with('-') && host.chars().all(is_plain)
+    };
+    let is_good = match inner {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => is_named(host),
+    };
+    is_good && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 fn read_file(path: &Path) -> Result<String, SettingsError> {
@@ -394,12 +441,28 @@ mod tests {
     }
 
     #[test]
+    fn a_host_means_nothing_in_a_shell() {
+        for host in ["localhost", "a.example:80", "[::1]", "[::1]:7627", "10.0.0.1:1"] {
+            assert!(is_host(host), "{host}");
+            assert!(is_public(&format!("https://{host}/snap/")), "{host}");
+        }
+        for host in ["", "a b", "$(id)", "a;b", "a:b", "::1", "-x", "a/b", "[x]", "a\n", "a:99999"]
+        {
+            assert!(!is_host(host), "{host}");
+        }
+        for url in ["a.example", "ftp://a.example", "https://", "https://a/?x", "https://a/;b"] {
+            assert!(!is_public(url), "{url}");
+        }
+    }
+
+    #[test]
     fn what_is_not_known_is_named() {
         for (text, named) in [
             ("lisen = \"127.0.0.1:1\"", "lisen"),
             ("[limits]\nstop = 3", "stop"),
             ("listen = \"here\"", "socket address"),
             ("[limits", "limits"),
+            ("public_url = \"a.example\"", "`public_url`"),
             ("[oidc]\nissuer = \"https://a.example\"", "audience"),
             ("[oidc]\nissuer = \"https://a.example\"\naudience = \"\"", "`oidc.audience`"),
             ("[oidc]\nissuer = \"http://a.example\"\naudience = \"a\"", "`oidc.issuer`"),

@@ -17,6 +17,8 @@ use rustls::{
 use serde::{Deserialize, Serialize};
 use snap_core::base::{io::PathError, kind::ErrorKind};
 
+use crate::causes::causes;
+
 /// How often it is looked whether the files have changed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
@@ -171,8 +173,8 @@ impl Seen {
         let told = self.told.replace(stamps);
         let tell = |error: TlsError| {
             if told != Some(stamps) {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "the certificate stays as it was");
+                let error = causes(&error);
+                tracing::error!(%error, "the certificate stays as it was");
             }
         };
         read.map_err(tell).ok()

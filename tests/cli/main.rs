@@ -16,6 +16,7 @@ mod config;
 mod diff;
 mod docs;
 mod env;
+mod expanding;
 mod export;
 mod fifo;
 mod find;

@@ -54,6 +54,11 @@ impl Serving {
         Self { child, url: record["url"].as_str().unwrap().to_owned(), line }
     }
 
+    /// Its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Memory that it takes.
     fn resident_bytes(&self) -> usize {
         let path = format!("/proc/{}/status", self.child.id());

@@ -17,12 +17,12 @@ use snap_core::{
         pack::ObjectKind,
     },
     ops::{
-        accept, cat,
+        accept, cat, find,
         list::{self, Depth},
         restore::{self, Existing, Extras, RestoreError, What},
         verify,
     },
-    repo::{Repo, path::resolve_path},
+    repo::{PastError, Repo, path::resolve_path},
     store::{Entries, StoreError},
 };
 
@@ -434,6 +434,55 @@ fn a_chunk_list_of_a_billion_chunks_in_few_bytes_does_not_fill_the_memory() {
     assert!(read.is_err());
     let grown = peak_bytes() - before;
     assert!(grown < 200 << 20, "{} MiB for a list that lies", grown >> 20);
+}
+
+/// A tree of 16^levels files in a few kilobytes: each folder names the next one
+/// sixteen times.
+fn expanding(levels: usize) -> (TreeId, Vec<Claim>) {
+    let names: Vec<Vec<u8>> = (0..16).map(|at| format!("d{at:02}").into_bytes()).collect();
+    let id = BlobId::of(b"x");
+    let (mut root, claim) = tree(leaf(&[(b"f", Body::File(id, 1))]));
+    let mut claims = vec![blob(b"x"), claim];
+    for _ in 0..levels {
+        let entries: Vec<(&[u8], Body)> =
+            names.iter().map(|name| (&name[..], Body::Folder(root))).collect();
+        let (above, claim) = tree(leaf(&entries));
+        claims.push(claim);
+        root = above;
+    }
+    (root, claims)
+}
+
+#[test]
+fn a_search_in_a_tree_that_expands_without_end_holds_little() {
+    let (root, claims) = expanding(24);
+    let crafted = Crafted::of(&claims);
+    let commit = crafted.commit(root);
+    let repo = crafted.repo();
+    let before = peak_bytes();
+    for (pattern, most) in [("*", 60_000), ("f", 20_000), ("**/d1?/f", 20_000)] {
+        let limit_bytes = 8 << 20;
+        let options = find::Options { limit_bytes, ..find::Options::new(pattern.as_bytes()) };
+        let (mut count, mut last) = (0, Vec::new());
+        let mut each = |found: &find::Found| {
+            let path: Vec<Vec<u8>> = found.path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
+            assert!(path > last, "{pattern} is handed out in order, and each path once");
+            (count, last) = (count + 1, path);
+            if count < most { Ok(()) } else { Err(PastError::Interrupted) }
+        };
+        let found =
+            in_time(pattern, || find::run(repo.store(), &[commit], &options, &Silent, &mut each));
+        assert!(matches!(found, Err(PastError::Interrupted)), "{pattern}: {found:?}");
+    }
+    // What is nowhere is known soon.
+    let options = find::Options::new(b"nothing");
+    let mut each = |_: &find::Found| Ok::<_, PastError>(());
+    let found = in_time("nothing", || {
+        find::run(repo.store(), &[commit], &options, &Silent, &mut each).unwrap()
+    });
+    assert_eq!((found.paths, found.trees), (0, 25));
+    let grown = peak_bytes() - before;
+    assert!(grown < 200 << 20, "{} MiB", grown >> 20);
 }
 
 /// Most memory that this process has had.

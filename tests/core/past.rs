@@ -196,6 +196,12 @@ fn a_search_tells_what_a_look_at_every_commit_tells() {
         for (pattern, wanted, takes) in cases {
             let options = Options { wanted, ..Options::new(pattern.as_bytes()) };
             let (found, outcome) = search(&repo, starts, &options);
+            // However little is held at a time.
+            for limit_bytes in [0, 2_000, 6_000, 20_000] {
+                let (again, counted) = search(&repo, starts, &Options { limit_bytes, ..options });
+                assert_eq!(again, found, "{pattern}, {limit_bytes} bytes, seed {seed}");
+                assert_eq!((counted.commits, counted.paths), (outcome.commits, outcome.paths));
+            }
             let paths: Vec<&Vec<u8>> = found.iter().map(|found| &found.path).collect();
             let parts =
                 |path: &Vec<u8>| path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();

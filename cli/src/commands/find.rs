@@ -80,13 +80,13 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     let options = Options {
-        pattern: args.pattern.as_bytes(),
         case: if args.ignore_case { Case::Ignored } else { Case::Exact },
         wanted: args.wanted.map(|wanted| match wanted {
             Type::File => Wanted::File,
             Type::Folder => Wanted::Folder,
             Type::Symlink => Wanted::Symlink,
         }),
+        ..Options::new(args.pattern.as_bytes())
     };
     let progress = cx.progress();
     let mut out = cx.ui().out();

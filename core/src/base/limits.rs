@@ -60,6 +60,10 @@ pub const PATTERNS: usize = 16_384;
 /// Source paths that a commit records.
 pub const SOURCES: usize = 4096;
 
+/// Bytes of matches that a search holds at a time, about: 200,000 paths with one
+/// version each. With more, it goes through the history again.
+pub const FIND_BYTES: usize = 96 << 20;
+
 /// Unread paths that a commit records: enough for what a user looks through.
 pub const UNREAD_PATHS: usize = 1024;
 

@@ -241,6 +241,29 @@ impl Refs {
         Ok(found)
     }
 
+    /// Bytes of all refs and of their logs, those included of refs that were
+    /// deleted; the name of each file counts, too.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn bytes(&self) -> Result<u64, RefError> {
+        let mut bytes = 0;
+        let mut folders = vec![self.store.join("refs"), self.store.join("logs")];
+        while let Some(folder) = folders.pop() {
+            for (path, is_folder) in entries(&folder)? {
+                if is_folder {
+                    folders.push(path);
+                    continue;
+                }
+                let name = path.strip_prefix(&self.store).unwrap_or(&path).as_os_str().len();
+                // One that is just being replaced is there the next time.
+                let length = fs_err::symlink_metadata(&path).map_or(0, |meta| meta.len());
+                bytes += name as u64 + length;
+            }
+        }
+        Ok(bytes)
+    }
+
     /// What `HEAD` says.
     ///
     /// # Errors

@@ -96,6 +96,11 @@ impl Leaf {
         self.id
     }
 
+    /// Its first name and that of the leaf behind it, where the node above says so.
+    pub fn bounds(&self) -> (Option<&EntryName>, Option<&EntryName>) {
+        (self.first.as_ref(), self.end.as_ref())
+    }
+
     /// Reads what is in it.
     ///
     /// # Errors

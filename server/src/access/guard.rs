@@ -43,7 +43,7 @@ pub async fn guard<A: Future<Output = Response>>(
     let address = access.address(request.headers(), request.extensions());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let needs = match need(&method, &path, request.headers()) {
+    let needs = match need(&method, &path) {
         Need::ReadAll if access.is_watched_openly => Need::Nothing,
         needs => needs,
     };

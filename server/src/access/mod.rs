@@ -47,6 +47,7 @@ use self::{
     who::Who,
 };
 use crate::{
+    causes::causes,
     hub::is_name as is_repository,
     problem::{Code, Problem},
     settings::Settings,
@@ -207,8 +208,8 @@ impl Access {
                 if matches!(error, TokensError::Invalid { .. }) {
                     known.stamp = stamp;
                 }
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "the tokens stay as they were");
+                let error = causes(&error);
+                tracing::error!(%error, "the tokens stay as they were");
                 return;
             }
         };

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, Method, header};
+use http::Method;
 use percent_encoding::percent_decode_str;
 
 use super::who::Right;
@@ -25,7 +25,7 @@ pub enum Need<'a> {
 }
 
 /// What a request needs.
-pub fn need<'a>(method: &Method, path: &'a str, headers: &HeaderMap) -> Need<'a> {
+pub fn need<'a>(method: &Method, path: &'a str) -> Need<'a> {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match path {
         // Who logs in says so in a form.
@@ -46,12 +46,12 @@ pub fn need<'a>(method: &Method, path: &'a str, headers: &HeaderMap) -> Need<'a>
         return if is_protocol { Need::Somebody } else { Need::Page };
     };
     let (name, rest) = inside.split_once('/').unwrap_or((inside, ""));
-    let right = if reads { Right::Read } else { to_change(method, rest, headers) };
+    let right = if reads { Right::Read } else { to_change(method, rest) };
     Need::In(right, percent_decode_str(name).decode_utf8_lossy())
 }
 
 /// What it takes to do something in a repository but to read.
-fn to_change(method: &Method, rest: &str, headers: &HeaderMap) -> Right {
+fn to_change(method: &Method, rest: &str) -> Right {
     let mut parts = rest.split('/');
     let resource = parts.next().unwrap_or_default();
     match (method, resource) {
@@ -63,8 +63,8 @@ fn to_change(method: &Method, rest: &str, headers: &HeaderMap) -> Right {
         (&Method::DELETE, _) => Right::Write,
         // What is sent is named by its hash, so nothing can be replaced.
         (_, "packs" | "objects" | "index" | "uploads" | "bundles") => Right::Append,
-        // Without a condition it is refused, and this one says that it is new.
-        (&Method::PUT, "refs") if !headers.contains_key(header::IF_MATCH) => Right::Append,
+        // Whether it only goes forward is seen where it is moved: `routes::refs`.
+        (&Method::PUT, "refs") => Right::Append,
         _ => Right::Write,
     }
 }
@@ -72,14 +72,6 @@ fn to_change(method: &Method, rest: &str, headers: &HeaderMap) -> Right {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn of(method: Method, path: &str, is_there: bool) -> Need<'_> {
-        let mut headers = HeaderMap::new();
-        if is_there {
-            headers.insert(header::IF_MATCH, "\"x\"".parse().unwrap());
-        }
-        need(&method, path, &headers)
-    }
 
     #[test]
     fn each_request_has_its_need() {
@@ -118,9 +110,7 @@ mod tests {
             (&Method::DELETE, "/v1/repos/a/refs/heads/x", within(Right::Write, "a")),
             (&Method::DELETE, "/v1/repos/a/packs/x", within(Right::Write, "a")),
         ] {
-            assert_eq!(of(method.clone(), path, false), needs, "{method} {path}");
+            assert_eq!(need(method, path), needs, "{method} {path}");
         }
-        let moved = of(put, "/v1/repos/a/refs/heads/x", true);
-        assert_eq!(moved, within(Right::Write, "a"));
     }
 }

@@ -7,7 +7,7 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,7 +28,7 @@ use super::{
     memory::{Memory, SHORT_BYTES},
     sharer::Sharer,
 };
-use crate::problem::Problem;
+use crate::problem::{Code, Problem};
 
 /// How long a piece is that goes out, at most.
 pub(super) const PIECE_BYTES: usize = 256 << 10;
@@ -80,6 +80,42 @@ pub async fn send(
         }
     };
     Ok(Body::from_stream(futures::stream::unfold(Some((pieces, turn)), next).fuse()))
+}
+
+/// The same, of which the beginning is waited for, or the end where it is short.
+/// What fails before that is a refusal in place of a body that breaks off.
+///
+/// # Errors
+/// Those of [`send`]; [`Code::Damaged`] when `work` failed with
+/// [`InvalidData`](io::ErrorKind::InvalidData), [`Code::Unavailable`] when it
+/// failed otherwise.
+pub async fn send_begun(
+    stall: Duration,
+    work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> Result<Body, Problem> {
+    let failed = Arc::new(OnceLock::new());
+    let told = Arc::clone(&failed);
+    let body = send(stall, move |out| {
+        let done = work(out);
+        if let Err(error) = &done {
+            let _ = told.set(match error.kind() {
+                io::ErrorKind::InvalidData => Code::Damaged,
+                _ => Code::Unavailable,
+            });
+        }
+        done
+    });
+    let mut rest = body.await?.into_data_stream();
+    let first = match rest.next().await {
+        None => return Ok(Body::empty()),
+        Some(Ok(first)) => first,
+        Some(Err(_)) => {
+            let code = failed.get().copied().unwrap_or(Code::Unavailable);
+            return Err(Problem::new(code, ""));
+        }
+    };
+    let first = futures::stream::once(async { Ok(first) });
+    Ok(Body::from_stream(first.chain(rest)))
 }
 
 /// In place of a body that [is written](send) and not asked for: how long it would
@@ -178,6 +214,26 @@ mod tests {
         assert!(failed.await.unwrap().collect().await.is_err());
         let panicked = send(STALL, |_| panic!("in the midst of it")).await.unwrap();
         assert!(panicked.collect().await.is_err());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_fails_at_its_beginning_is_refused() {
+        let work = |bytes: usize, kind: Option<io::ErrorKind>| {
+            send_begun(STALL, move |out| {
+                out.write_all(&vec![7; bytes])?;
+                kind.map_or(Ok(()), |kind| Err(kind.into()))
+            })
+        };
+        let damaged = work(309, Some(io::ErrorKind::InvalidData)).await;
+        assert_eq!(damaged.unwrap_err().code, Code::Damaged);
+        let other = work(0, Some(io::ErrorKind::Other)).await;
+        assert_eq!(other.unwrap_err().code, Code::Unavailable);
+        for bytes in [0, 309, 3 * PIECE_BYTES + 1] {
+            let good = work(bytes, None).await.unwrap();
+            assert_eq!(good.collect().await.unwrap().to_bytes().len(), bytes);
+        }
+        let late = work(3 * PIECE_BYTES, Some(io::ErrorKind::InvalidData)).await.unwrap();
+        assert!(late.collect().await.is_err());
     }
 
     #[tokio::test]

@@ -21,7 +21,7 @@ mod taken;
 
 pub(crate) use self::taken::{SHORT_BYTES, look_after};
 pub use self::{
-    answer::{copy, keep, send, unsaid},
+    answer::{copy, keep, send, send_begun, unsaid},
     coming::{Accept, linger, whole},
     memory::{Memory, Whole},
     sharer::Sharer,

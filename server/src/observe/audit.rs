@@ -13,6 +13,8 @@ use std::{
 use serde::Serialize;
 use snap_core::base::{id::CommitId, io::PathError, time::Time};
 
+use crate::causes::causes;
+
 /// Only its owner may read it, and those whom the owner lets.
 const MODE: u32 = 0o600;
 
@@ -72,8 +74,8 @@ impl Audit {
     /// Appends a line. When that fails it is told in the other log.
     pub(super) fn write(&self, line: &Line) {
         if let Err(error) = self.append(line) {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, ?line, "a write is missing in the audit log");
+            let error = causes(&error);
+            tracing::error!(%error, ?line, "a write is missing in the audit log");
         }
     }
 

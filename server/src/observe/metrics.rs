@@ -26,6 +26,9 @@ use crate::{hub::Hub, upstream::cache::Lookups};
 /// How old the sizes of stores may be.
 const SIZES_FOR: Duration = Duration::from_secs(30);
 
+/// For how long a repository counts as damaged after damage was met there.
+const DAMAGED_FOR: Duration = Duration::from_secs(3600);
+
 /// Repositories whose size is told.
 const REPOSITORIES: usize = 1000;
 
@@ -44,6 +47,9 @@ pub struct Metrics {
     /// Those of them that send packs.
     pub(super) uploads: Gauge<i64, AtomicI64>,
     refused: Counter,
+    damage: Family<StoreLabels, Counter>,
+    /// When damage was last met, by repository.
+    damaged: Mutex<HashMap<String, Instant>>,
     cache: Family<CacheLabels, Counter>,
     packs: Family<StoreLabels, Gauge<u64, AtomicU64>>,
     bytes: Family<StoreLabels, Gauge<u64, AtomicU64>>,
@@ -108,6 +114,8 @@ impl Default for Metrics {
             in_flight: Gauge::default(),
             uploads: Gauge::default(),
             refused: Counter::default(),
+            damage: Family::default(),
+            damaged: Mutex::default(),
             cache: Family::default(),
             packs: Family::default(),
             bytes: Family::default(),
@@ -137,6 +145,8 @@ impl Metrics {
         );
         let help = "Connections that were too many";
         all.register("refused_connections", help, self.refused.clone());
+        let help = "How often something of a repository could not be read because it is damaged";
+        all.register("damage_met", help, self.damage.clone());
         all.register("cache_lookups", "What was looked for in caches", self.cache.clone());
         all.register("store_packs", "Packs of a repository", self.packs.clone());
         let help = "Bytes of the packs of a repository";
@@ -146,6 +156,23 @@ impl Metrics {
     /// Counts a connection that was one too many.
     pub fn refused_connection(&self) {
         self.refused.inc();
+    }
+
+    /// Takes note that something of a repository is damaged.
+    pub fn damaged(&self, repository: &str) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only so many are told of.
+        if damaged.len() < REPOSITORIES || damaged.contains_key(repository) {
+            damaged.insert(repository.to_owned(), Instant::now());
+            let labels = StoreLabels { repository: repository.to_owned() };
+            self.damage.get_or_create(&labels).inc();
+        }
+    }
+
+    /// Of how many repositories something was damaged when it was lately read.
+    pub fn damaged_count(&self) -> usize {
+        let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.values().filter(|at| at.elapsed() < DAMAGED_FOR).count()
     }
 
     /// Counts what was looked for in a cache.

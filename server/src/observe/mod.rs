@@ -42,7 +42,7 @@ use crate::{
         who::{Asker, Right, Who},
     },
     body::{SHORT_BYTES, line::Lines, look_after},
-    problem::Problem,
+    problem::{Code, Problem},
     settings::Settings,
 };
 
@@ -104,7 +104,7 @@ pub async fn observe<A: Future<Output = Response>>(
         };
         request = request.map(|body| counted(body, count));
     }
-    let span = tracing::error_span!("request", id);
+    let span = entry.new_span();
     let mut response = next(request).instrument(span.clone()).await;
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -113,6 +113,11 @@ pub async fn observe<A: Future<Output = Response>>(
     entry.status = response.status();
     if let Some(problem) = response.extensions().get::<Problem>() {
         span.in_scope(|| tracing::debug!(code = ?problem.code, %problem, "refused"));
+        if problem.code == Code::Damaged
+            && let Some(repository) = &entry.repository
+        {
+            seen.metrics.damaged(repository);
+        }
     }
     if let Some(Stood(at)) = response.extensions().get() {
         entry.old = at.map(|id| id.to_string());
@@ -197,7 +202,7 @@ impl Entry {
     fn new(seen: &Observe, id: &str, request: &Request) -> Self {
         let (method, headers, path) = (request.method(), request.headers(), request.uri().path());
         let route = route(path);
-        let needs = need(method, path, headers);
+        let needs = need(method, path);
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let changes = !reads && !matches!(needs, Need::In(Right::Read, _));
         let is_upload =
@@ -233,6 +238,11 @@ impl Entry {
             audit: seen.audit.clone().filter(|_| changes),
             span: None,
         }
+    }
+
+    /// What each line of the log about this request begins with.
+    fn new_span(&self) -> tracing::Span {
+        tracing::error_span!("request", id = self.id, repository = self.repository)
     }
 
     fn sent(&mut self, bytes: u64) {
@@ -303,7 +313,7 @@ impl Drop for Entry {
         }
         self.metrics.answered(&self.method, &self.route, self.status.as_u16(), took);
         let span = self.span.take();
-        let span = span.unwrap_or_else(|| tracing::error_span!("request", id = self.id));
+        let span = span.unwrap_or_else(|| self.new_span());
         span.in_scope(|| self.log(took));
         // Nobody waited for the answer. What was asked for may have been done.
         if let Some((audit, line)) = self.take_line(None) {

@@ -22,6 +22,7 @@ use crate::{
     body::watched,
     problem::{Code, Problem},
     repository::{Repository, Revision},
+    settings::is_host,
 };
 
 /// What is asked for, and by whom.
@@ -74,12 +75,17 @@ impl FromRequestParts<Pages> for Ask {
         let is_secret = access.is_secret(&parts.headers, &parts.extensions);
         let viewer = who.name().zip(Cookie::Token.of(&parts.headers, is_secret));
         let viewer = viewer.map(|(name, own)| Viewer { name: name.to_owned(), form: csrf(own) });
+        let settings = pages.server().settings();
+        // Whoever asks says it: it is shown in commands, so it must be harmless.
+        let host = host.filter(|host| is_host(host)).unwrap_or("localhost");
         let scheme = if is_secret { "https" } else { "http" };
+        let said = || format!("{scheme}://{host}");
+        let public = settings.public_url.as_deref().map(|url| url.trim_end_matches('/').to_owned());
         Ok(Self {
             pages: pages.clone(),
             parts: uri.path().split('/').skip(1).map(decoded).collect(),
             query: query(uri.query().unwrap_or_default()),
-            origin: format!("{scheme}://{}", host.unwrap_or("localhost")),
+            origin: public.unwrap_or_else(said),
             who,
             viewer,
         })

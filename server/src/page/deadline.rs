@@ -1,10 +1,16 @@
 //! Work that takes too long for a page is given up.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use snap_core::{base::observe::Observer, repo::past::PastError};
 
-use crate::skip::skip_ok;
+use crate::{
+    problem::{Code, Problem},
+    skip::skip_ok,
+};
 
 /// So long people wait.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +49,16 @@ pub(super) enum End {
     All,
     More,
     Late,
+    /// The page is beyond the end of the list: this is the last one.
+    Beyond {
+        last: usize,
+    },
+}
+
+/// Why a page of a list is not shown that is beyond its end.
+pub(super) fn no_page(page: usize, last: usize) -> Problem {
+    let why = format!("there is no page {page}: the last one is {last}");
+    Problem::new(Code::NotFound, why)
 }
 
 /// The items of a page, from 1, of so many each, and why there are no more.
@@ -50,11 +66,12 @@ pub(super) enum End {
 /// # Errors
 /// Those of the list, but for that there was no time.
 pub(super) fn page_of<T>(
-    mut all: impl Iterator<Item = Result<T, PastError>>,
+    all: impl Iterator<Item = Result<T, PastError>>,
     page: usize,
     rows: usize,
 ) -> Result<(Vec<T>, End), PastError> {
-    let mut found = Vec::new();
+    let (mut found, met) = (Vec::new(), Cell::new(0_usize));
+    let mut all = all.inspect(|_| met.set(met.get() + 1));
     let read = || -> Result<End, PastError> {
         skip_ok(&mut all, (page - 1) * rows)?;
         for item in all {
@@ -64,7 +81,10 @@ pub(super) fn page_of<T>(
             }
             found.push(item);
         }
-        Ok(End::All)
+        match page > 1 && found.is_empty() {
+            true => Ok(End::Beyond { last: met.get().div_ceil(rows).max(1) }),
+            false => Ok(End::All),
+        }
     };
     match read() {
         Err(PastError::Interrupted) => Ok((found, End::Late)),
@@ -103,6 +123,8 @@ mod tests {
         let of = |late, page| page_of(list(late), page, 2).unwrap();
         assert_eq!(of(None, 1), (vec![0, 1], End::More));
         assert_eq!(of(None, 3), (vec![4], End::All));
+        assert_eq!(of(None, 4), (vec![], End::Beyond { last: 3 }));
+        assert_eq!(of(None, 9), (vec![], End::Beyond { last: 3 }));
         assert_eq!(of(Some(3), 2), (vec![2], End::Late));
         assert_eq!(of(Some(1), 2), (vec![], End::Late));
         assert_eq!(of(Some(2), 1), (vec![0, 1], End::Late));

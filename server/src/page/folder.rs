@@ -16,6 +16,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
+    deadline::no_page,
     icon,
     link::Links,
     moment,
@@ -34,6 +35,8 @@ const SIZED: usize = 250;
 struct Part {
     entries: Vec<Entry>,
     is_whole: bool,
+    /// Entries of the folder up to the end of the part.
+    met: usize,
 }
 
 /// The folder `tree` at a path of a commit.
@@ -45,6 +48,9 @@ pub(super) fn view(
 ) -> Result<Markup, Problem> {
     let page = ask.page();
     let mut part = read(store, tree, (page - 1) * ROWS, observer)?;
+    if page > 1 && part.entries.is_empty() {
+        return Err(no_page(page, part.met.div_ceil(ROWS).max(1)));
+    }
     if page == 1 && part.is_whole {
         // A short folder is easier to overlook with its folders on top.
         part.entries.sort_by_key(|entry| entry.folder().is_none());
@@ -107,7 +113,7 @@ fn read(
             listed?;
         }
     }
-    Ok(Part { entries, is_whole })
+    Ok(Part { entries, is_whole, met })
 }
 
 fn table(

@@ -18,7 +18,7 @@ use super::{
     chart::{self, Point},
     deadline::Deadline,
 };
-use crate::repository::Repository;
+use crate::{causes::causes, repository::Repository};
 
 /// So many commits are kept of a repository.
 const COMMITS: usize = 10_000;
@@ -187,8 +187,8 @@ impl Growth {
                 match count(&counted, &tips) {
                     Ok(outcome) => counting.counted = Ok(Arc::new(Grown::new(outcome))),
                     Err(error) => {
-                        let (name, error) = (counted.name(), &error as &dyn std::error::Error);
-                        tracing::warn!(name, error, "not counted");
+                        let (name, error) = (counted.name(), causes(&error));
+                        tracing::warn!(name, %error, "not counted");
                     }
                 }
                 drop(counting);

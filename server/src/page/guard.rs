@@ -16,7 +16,7 @@ use super::{
     shell::{Around, Shell},
 };
 use crate::{
-    access::Access,
+    access::{Access, cookie::Cookie},
     problem::{Code, Problem},
     upstream::contact::Away,
 };
@@ -35,6 +35,10 @@ const RESOURCES: HeaderName = HeaderName::from_static("cross-origin-resource-pol
 /// it asks each time, and it is for nobody else.
 const KEPT: &str = "private, no-cache";
 
+/// The same of what a browser was given on account of its cookie: whoever has
+/// the browser after that person logged out finds nothing of it.
+const NOT_KEPT: &str = "private, no-store";
+
 /// What pages of other sites may take what is here for: nothing.
 const USED: &str = "same-origin";
 
@@ -46,12 +50,33 @@ pub(crate) async fn guard<A: Future<Output = Response>>(
     next: impl FnOnce(Request) -> A,
 ) -> Response {
     let path = request.uri().path();
+    let is_secret = access.is_secret(request.headers(), request.extensions());
+    let is_logged_in = access.is_guarded()
+        && !path.starts_with("/assets/")
+        && Cookie::Token.of(request.headers(), is_secret).is_some();
+    let response = dressed(access, request, is_secret, next).await;
+    if is_logged_in { not_kept(response) } else { response }
+}
+
+/// Takes back whatever an answer says of being kept.
+fn not_kept(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(NOT_KEPT));
+    response
+}
+
+async fn dressed<A: Future<Output = Response>>(
+    access: &Access,
+    request: Request,
+    is_secret: bool,
+    next: impl FnOnce(Request) -> A,
+) -> Response {
+    let path = request.uri().path();
     let is_file = path.starts_with("/v1/") && path.contains("/files/");
     if !wants_page(path, request.headers()) {
         return guarded(next(request).await, is_file);
     }
     let headers = request.headers().clone();
-    let is_secret = access.is_secret(&headers, request.extensions());
     let wanted = request.uri().path_and_query().map_or("/", |wanted| wanted.as_str()).to_owned();
     let response = next(request).await;
     let Some(problem) = response.extensions().get::<Problem>().cloned() else {

@@ -13,7 +13,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
-    deadline::{Deadline, End, LATE, page_of},
+    deadline::{Deadline, End, LATE, no_page, page_of},
     home::subject,
     link::Links,
     log::who,
@@ -35,6 +35,9 @@ pub(super) fn view(
     let named = ask.named(repository, &ask.rev())?;
     let path = ask.path();
     let (steps, end) = read(repository, (&named, &path), ask.page(), &Deadline::usual(observer))?;
+    if let End::Beyond { last } = end {
+        return Err(no_page(ask.page(), last));
+    }
     let (links, repo) = (ask.links(), ask.repo());
     let here = links.history(&named.rev, &path);
     let page = ask.page();

@@ -8,21 +8,30 @@ use snap_core::{
     repo::ref_name::RefKind,
 };
 
-use super::{ask::Ask, deadline::Deadline, icon, link::Links, moment, shell::Shell, show};
+use super::{
+    ask::Ask,
+    deadline::{Deadline, no_page},
+    icon,
+    link::Links,
+    moment,
+    shell::{Shell, paging},
+    show,
+};
 use crate::{
     access::{stranger, who::Right},
     body::watched,
-    problem::Problem,
+    problem::{Code, Problem},
     repository::Repository,
 };
 
-/// Of so many repositories it is told what is new in them.
-const TOLD: usize = 100;
+/// Repositories on a page.
+const ROWS: usize = 100;
 
 /// A repository in the list.
 struct Row {
     name: String,
-    told: Option<Told>,
+    /// `None` where there was no time to look; else why it cannot be read.
+    told: Result<Option<Told>, Code>,
 }
 
 struct Told {
@@ -39,15 +48,26 @@ pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
         let deadline = Deadline::usual(observer);
         let hub = ask.pages.server().hub();
         let theirs = |name: &String| ask.who.may(Right::Read, name);
-        let row = |(at, name): (usize, String)| {
+        let row = |name: String| {
             // One that cannot be read keeps nobody from the others.
-            let is_looked_at = at < TOLD && !deadline.cancelled();
-            let repository = is_looked_at.then(|| hub.glance(&name).ok()).flatten();
-            let told = repository.and_then(|repository| told(&repository, &deadline).ok()?);
-            Row { name, told }
+            let told = match deadline.cancelled() {
+                true => Ok(None),
+                false => hub.glance(&name).and_then(|repository| told(&repository, &deadline)),
+            };
+            if told.as_ref().is_err_and(|problem| problem.code == Code::Damaged) {
+                ask.pages.server().metrics().damaged(&name);
+            }
+            Row { name, told: told.map_err(|problem| problem.code) }
         };
-        let rows: Vec<Row> = hub.names().into_iter().filter(theirs).enumerate().map(row).collect();
-        Ok(page(&ask, &rows))
+        let names: Vec<String> = hub.names().into_iter().filter(theirs).collect();
+        let (all, number) = (names.len(), ask.page());
+        let last = all.div_ceil(ROWS).max(1);
+        if number > last {
+            return Err(no_page(number, last));
+        }
+        let rows: Vec<Row> =
+            names.into_iter().skip((number - 1) * ROWS).take(ROWS).map(row).collect();
+        Ok(page(&ask, &rows, (all, number)))
     })
     .await
 }
@@ -73,19 +93,25 @@ fn told(repository: &Repository, deadline: &Deadline<'_>) -> Result<Option<Told>
     Ok(Some(Told { newest, branches: of(RefKind::Branch), tags: of(RefKind::Tag) }))
 }
 
-fn page(ask: &Ask, rows: &[Row]) -> Markup {
+fn page(ask: &Ask, rows: &[Row], (all, number): (usize, usize)) -> Markup {
+    let to = |number: usize| format!("/?page={number}");
     Shell::plain("Repositories").page(
         ask.around(),
         html! {
             div.head {
                 h1 { "Repositories" }
-                @if !rows.is_empty() { p.quiet { (count(rows.len() as u64, "repository")) } }
+                @if !rows.is_empty() { p.quiet { (count(all as u64, "repository")) } }
             }
             @if rows.is_empty() { (nothing(ask)) } @else {
                 ul.cards data-list="" {
                     @for row in rows { li.card { (card(row)) } }
                 }
             }
+            (paging(
+                (number > 1).then(|| to(number - 1)),
+                (number * ROWS < all).then(|| to(number + 1)),
+                ("Earlier names", "Further names"),
+            ))
         },
     )
 }
@@ -95,9 +121,11 @@ fn card(row: &Row) -> Markup {
     html! {
         h2 { (icon::store()) a data-go="" href=(links.log()) { (row.name) } }
         @match &row.told {
-            None => p.quiet { "Not looked at." },
-            Some(Told { newest: None, .. }) => p.quiet { "No commits yet." },
-            Some(Told { newest: Some((_, commit)), branches, tags }) => {
+            Ok(None) => p.quiet { "There was no time to look." },
+            Err(Code::Damaged) => p.wrong { "This repository is damaged: snap verify tells where." },
+            Err(_) => p.wrong { "This repository cannot be read just now." },
+            Ok(Some(Told { newest: None, .. })) => p.quiet { "No commits yet." },
+            Ok(Some(Told { newest: Some((_, commit)), branches, tags })) => {
                 p.message { (subject(commit)) }
                 p.quiet {
                     (show::brief(&commit.author)) ", " (moment::ago(commit.time))

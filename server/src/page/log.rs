@@ -13,7 +13,7 @@ use snap_core::{
 
 use super::{
     ask::{Ask, Named},
-    deadline::{Deadline, End, LATE, page_of},
+    deadline::{Deadline, End, LATE, no_page, page_of},
     growth::Grown,
     home::subject,
     icon,
@@ -51,6 +51,9 @@ pub(super) fn view(
     };
     let page = ask.page();
     let (commits, end) = read(repository, &named, page, &Deadline::usual(observer))?;
+    if let End::Beyond { last } = end {
+        return Err(no_page(page, last));
+    }
     // To count is to read all that tells of the structure, which may lie elsewhere:
     // then it is counted for those who ask for that.
     let patience = ask.pages.server().hub().upstream().is_none().then_some(PATIENCE);

@@ -11,7 +11,7 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 
 use super::{
@@ -27,6 +27,9 @@ use crate::{
 
 /// How long a form to log in is good for.
 const FORM_SECS: i64 = 3600;
+
+/// What a browser is to forget of this server.
+const CLEAR: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// Longest form.
 const FORM_BYTES: u64 = 32 << 10;
@@ -119,6 +122,9 @@ pub(super) async fn leave(
         return Err(Problem::new(Code::Invalid, "that form is not of this page"));
     }
     take_back(&mut response, is_secret);
+    // Browsers heed it over TLS, and on the machine itself.
+    let gone = HeaderValue::from_static("\"cache\", \"cookies\", \"storage\"");
+    response.headers_mut().insert(CLEAR, gone);
     Ok(response)
 }
 

@@ -12,7 +12,7 @@ use snap_core::{
 
 use super::{
     ask::Ask,
-    deadline::{Deadline, End, page_of},
+    deadline::{Deadline, End, no_page, page_of},
     home::subject,
     icon,
     link::Links,
@@ -37,6 +37,10 @@ pub(super) fn view(
     let (repo, links) = (ask.repo(), ask.links());
     let names = Names::of(repository)?;
     let (all, page) = (names.all().len(), ask.page());
+    let last = all.div_ceil(ROWS).max(1);
+    if page > last {
+        return Err(no_page(page, last));
+    }
     let (rows, end) = read(repository, &names, page, &Deadline::usual(observer))?;
     let default = names.default_branch();
     let to = |page: usize| format!("{}?page={page}", links.page("refs"));

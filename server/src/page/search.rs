@@ -29,6 +29,9 @@ const LISTED: usize = 500;
 /// How long they are together.
 const PATHS_BYTES: usize = 2 << 20;
 
+/// Matches that one search holds, in bytes, about.
+const FIND_BYTES: usize = 16 << 20;
+
 /// What a pattern is made of; a name without them is looked for within names.
 const WILDCARDS: &[u8] = b"*?[]{}\\/";
 
@@ -90,7 +93,7 @@ fn look(repository: &Repository, query: &[u8], deadline: &Deadline<'_>) -> Resul
     // What is not UTF-8 can be no pattern; such a name is looked for as it is.
     let is_text = std::str::from_utf8(query).is_ok();
     let pattern = if is_pattern || !is_text { query } else { &within };
-    let options = Options { case: Case::Ignored, ..Options::new(pattern) };
+    let options = Options { case: Case::Ignored, limit_bytes: FIND_BYTES, ..Options::new(pattern) };
     let (mut found, mut path_bytes) = (Vec::new(), 0);
     let store = repository.repo().store();
     let ended = find::run(store, &tips, &options, deadline, &mut |one| {

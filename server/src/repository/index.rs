@@ -24,6 +24,8 @@ use snap_core::{
 use super::{Listed, staged::read};
 use crate::problem::{Code, Problem};
 
+use crate::causes::causes;
+
 /// Folder in `cache/` of a store.
 const FOLDER: &str = "outlines";
 
@@ -185,8 +187,8 @@ impl Index {
     /// A pack cannot be read: one of them must not keep anybody from the others.
     fn leave_out(&self, id: &PackId, error: &StoreError) {
         if self.unreadable().insert(*id) {
-            let error = error as &dyn std::error::Error;
-            tracing::error!(%id, error, "a pack cannot be read: clients are not told of it");
+            let error = causes(error);
+            tracing::error!(%id, %error, "a pack cannot be read: clients are not told of it");
         }
     }
 

@@ -30,7 +30,7 @@ use snap_core::{
     base::{
         id::{CommitId, PackId},
         io::PathError,
-        observe::Silent,
+        observe::{Observer, Silent},
         time::Time,
     },
     disk::Disk,
@@ -40,6 +40,8 @@ use snap_core::{
     },
     repo::{
         Config, Repo, RepoError, config,
+        history::{History, Parents},
+        past::PastError,
         ref_name::{RefKind, RefName},
         refs::{self, Change, Head, RefError},
     },
@@ -305,6 +307,31 @@ impl Repository {
             Some(_) => text.map(|text| RefText::without_nonce(text.commit)),
             None => text,
         })
+    }
+
+    /// Whether `new` is `old` or comes after it, on whatever line of history.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when `new` is not there with all before it,
+    /// [`Code::Unavailable`] when nobody waits for the answer any more.
+    pub fn is_after(
+        &self,
+        new: &CommitId,
+        old: &CommitId,
+        observer: &dyn Observer,
+    ) -> Result<bool, Problem> {
+        if self.behind.is_none() {
+            self.check_whole(new)?;
+        }
+        for step in History::new(self.repo.store(), &[*new], Parents::All)? {
+            if observer.cancelled() {
+                return Err(PastError::Interrupted.into());
+            }
+            if step?.0 == *old {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Moves a ref from where it is expected to stand; `None` deletes it. The

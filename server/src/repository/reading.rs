@@ -24,6 +24,8 @@ use snap_core::{
 use super::Repository;
 use crate::problem::{Code, Problem};
 
+use crate::causes::causes;
+
 /// A commit that a text names.
 #[derive(Clone, Debug)]
 pub struct Revision {
@@ -159,7 +161,7 @@ pub fn write_content(
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
     let wrong = |error: StoreError| {
-        tracing::error!(%id, error = &error as &dyn std::error::Error, "cannot be read");
+        tracing::error!(%id, error = %causes(&error), "cannot be read");
         io::Error::new(io::ErrorKind::InvalidData, error)
     };
     let pieces = match store.content(id).map_err(wrong)? {
@@ -206,7 +208,7 @@ fn not_named(text: &str, error: SpecError) -> Problem {
                 ErrorKind::Invalid => Code::Invalid,
                 _ => Code::NotFound,
             };
-            tracing::debug!(text, error = &error as &dyn std::error::Error, "names no commit");
+            tracing::debug!(text, error = %causes(&error), "names no commit");
             Problem::new(code, error.to_string())
         }
     }

@@ -68,7 +68,7 @@ impl Repository {
         self.complete.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all packs that count, of all that waits to, and of what has come in
+    /// Bytes of all refs with their logs, of all packs that count, of all that waits to, and of what has come in
     /// part once it is whole, but for what is being sent just now and what `besides`
     /// is the hash of.
     ///
@@ -79,7 +79,9 @@ impl Repository {
         let store = self.repo.store();
         let packs = store.packs().into_iter().filter(|id| self.has(id));
         let lengths = packs.filter_map(|id| fs_err::metadata(store.pack_path(&id)).ok());
-        let there = lengths.map(|meta| meta.len()).sum::<u64>() + self.staged.bytes();
+        let there = lengths.map(|meta| meta.len()).sum::<u64>()
+            + self.staged.bytes()
+            + self.repo.refs().bytes()?;
         Ok(there.saturating_add(self.uploads.unfinished(&self.staged, besides)))
     }
 

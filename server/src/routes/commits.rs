@@ -12,7 +12,10 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use serde::Deserialize;
 use snap_core::{
     base::{id::TreeId, observe::Silent},
-    format::tree::{Entry, Kind},
+    format::{
+        commit::Commit,
+        tree::{Entry, Kind, Totals},
+    },
     ops::{
         export::{self, ExportError, Format, Prefix},
         list::{self, Depth, ListError},
@@ -30,7 +33,8 @@ use super::{
 };
 use crate::{
     body::unsaid,
-    problem::Problem,
+    causes::causes,
+    problem::{Code, Problem},
     repository::{Repository, Revision},
 };
 
@@ -90,7 +94,7 @@ pub(super) async fn tree(
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     if method != Method::HEAD {
-        let sent = server.send(move |out| {
+        let sent = server.send_begun(move |out| {
             write!(out, "{{\"commit\":\"{}\",\"entries\":[", revision.id)?;
             match found {
                 Found::Entry(entry) if entry.folder().is_none() => {
@@ -127,7 +131,7 @@ fn write_entries(
         Ok(_) => Ok(()),
         Err(ListError::Output(error)) => Err(error),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a tree cannot be read");
+            tracing::error!(error = %causes(&error), "a tree cannot be read");
             Err(io::ErrorKind::InvalidData.into())
         }
     }
@@ -182,6 +186,28 @@ fn named(format: Format) -> (&'static str, &'static str) {
     }
 }
 
+/// Bytes that the directory of a zip archive has for an entry at least.
+const ZIP_ENTRY_BYTES: u64 = 46;
+
+/// Refuses a zip archive of a whole commit whose directory is longer than may be
+/// spooled, as far as the commit itself says how many entries it has.
+///
+/// # Errors
+/// [`Code::Invalid`], with what to ask for in its place.
+fn check_zip(commit: &Commit, what: &What, most_bytes: u64) -> Result<(), Problem> {
+    let What::Folder { tree, .. } = what else { return Ok(()) };
+    let Totals { files, folders, others, .. } = commit.totals;
+    let entries = files.saturating_add(folders).saturating_add(others);
+    if *tree == commit.tree && entries.saturating_mul(ZIP_ENTRY_BYTES) > most_bytes {
+        let why = format!(
+            "a zip archive of {entries} entries has too long a directory \
+             (`limits.archive_bytes`): ask for archive.tar, or for a folder with `path`"
+        );
+        return Err(Problem::new(Code::Invalid, why));
+    }
+    Ok(())
+}
+
 async fn archive(
     format: Format,
     (State(server), target, Asked(asked)): (State<Server>, Target, Asked<AskedArchive>),
@@ -219,8 +245,12 @@ async fn archive(
     headers.insert(header::CONTENT_DISPOSITION, disposition(Manner::Attachment, &file));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if format == Format::Zip {
+        check_zip(&commit, &what, server.settings().limits.archive_bytes)?;
+    }
     if method != Method::HEAD {
-        let sent = server.send(move |out| {
+        let archive_bytes = server.settings().limits.archive_bytes;
+        let sent = server.send_begun(move |out| {
             let store = repository.repo().store();
             let scratch = store.dir().join("tmp");
             let options = export::Options {
@@ -228,6 +258,7 @@ async fn archive(
                 prefix: Prefix::default(),
                 mtime: commit.time,
                 scratch: &scratch,
+                scratch_bytes: archive_bytes,
                 ..export::Options::default()
             };
             let done = export::run(store, &what, out, &options, &Silent);
@@ -236,8 +267,7 @@ async fn archive(
                 // Whoever wanted it has gone.
                 Err(ExportError::Output(error)) => Err(error),
                 Err(error) => {
-                    let why = &error as &dyn std::error::Error;
-                    tracing::error!(error = why, "an archive broke off");
+                    tracing::error!(error = %causes(&error), "an archive broke off");
                     Err(io::ErrorKind::InvalidData.into())
                 }
             }

@@ -34,6 +34,12 @@ use crate::{
 /// Most that one page has.
 const PAGE: u64 = 1000;
 
+/// How long the paths of a page are together. A page ends early before it has more.
+const PATHS_BYTES: usize = 4 << 20;
+
+/// Matches that one search holds, in bytes, about.
+const FIND_BYTES: usize = 16 << 20;
+
 /// What it has unless told otherwise.
 const SHORT_PAGE: u64 = 100;
 
@@ -176,26 +182,29 @@ pub(super) async fn diff(
         let [from, to] = cursor.commits;
         let old = store.commit(&from)?.tree;
         let new = New::Tree(Some(store.commit(&to)?.tree));
-        let (mut changes, mut met) = (Vec::new(), 0_u64);
+        let (mut changes, mut met, mut path_bytes) = (Vec::new(), 0_u64, 0);
+        let mut is_full = false;
         let mut each = |change: diff::Change| {
             met += 1;
-            match met.checked_sub(cursor.skip) {
-                None | Some(0) => {}
-                Some(at) if at > limit => return Err(DiffError::Interrupted),
-                Some(_) => {
-                    changes.push(ChangeRecord::new(&change, change.differences().usual()));
-                }
+            if met <= cursor.skip {
+                return Ok(());
             }
+            path_bytes += change.path.len();
+            is_full = changes.len() == limit as usize
+                || (path_bytes > PATHS_BYTES && !changes.is_empty());
+            if is_full {
+                return Err(DiffError::Interrupted);
+            }
+            changes.push(ChangeRecord::new(&change, change.differences().usual()));
             Ok(())
         };
         let options = diff::Options::default();
         let done = diff::run(store, (Some(old), &new), &options, observer, &mut each);
-        let is_full = met > cursor.skip.saturating_add(limit);
         match done {
             Err(DiffError::Interrupted) if is_full => {}
             done => drop(done?),
         }
-        let next = is_full.then(|| cursor.after(limit));
+        let next = is_full.then(|| cursor.after(changes.len() as u64));
         Ok(DiffJson { from: from.to_string(), to: to.to_string(), changes, next })
     });
     Ok(Json(page.await?))
@@ -258,17 +267,32 @@ pub(super) async fn find(
             Some(cursor) => Cursor::parse(cursor)?,
             None => Cursor { commits: [repository.start(asked.commit.as_deref())?], skip: 0 },
         };
-        let (mut found, mut met) = (Vec::new(), 0_u64);
+        let (mut found, mut met, mut path_bytes) = (Vec::new(), 0_u64, 0);
+        let mut is_full = false;
         let mut each = |one: &Found| {
             met += 1;
-            if met > cursor.skip && found.len() < limit as usize {
-                found.push(FoundJson::new(one));
+            if met <= cursor.skip {
+                return Ok(());
             }
-            Ok::<(), PastError>(())
+            path_bytes += one.path.len();
+            is_full =
+                found.len() == limit as usize || (path_bytes > PATHS_BYTES && !found.is_empty());
+            if is_full {
+                return Err(PastError::Interrupted);
+            }
+            found.push(FoundJson::new(one));
+            Ok(())
         };
-        let options = find::Options::new(asked.pattern.as_bytes());
-        find::run(repository.repo().store(), &cursor.commits, &options, observer, &mut each)?;
-        let next = (met > cursor.skip.saturating_add(limit)).then(|| cursor.after(limit));
+        let options = find::Options {
+            limit_bytes: FIND_BYTES,
+            ..find::Options::new(asked.pattern.as_bytes())
+        };
+        let store = repository.repo().store();
+        match find::run(store, &cursor.commits, &options, observer, &mut each) {
+            Err(PastError::Interrupted) if is_full => {}
+            done => drop(done?),
+        }
+        let next = is_full.then(|| cursor.after(found.len() as u64));
         Ok(FindJson { commit: cursor.commits[0].to_string(), found, next })
     });
     Ok(Json(page.await?))

@@ -141,7 +141,7 @@ pub async fn tell_away<A: Future<Output = Response>>(
     if server.hub().upstream().is_none() {
         return next(request).await;
     }
-    let repository = match need(request.method(), request.uri().path(), request.headers()) {
+    let repository = match need(request.method(), request.uri().path()) {
         Need::In(_, name) => Some(name.into_owned()),
         _ => None,
     };

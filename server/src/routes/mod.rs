@@ -33,7 +33,7 @@ use http::{HeaderMap, header};
 use self::files::Files;
 use crate::{
     access::Access,
-    body::{Accept, Pieces, blocking, line::Lines, linger, receive, send},
+    body::{Accept, Pieces, blocking, line::Lines, linger, receive, send, send_begun},
     hub::Hub,
     observe::{Observe, metrics::Metrics},
     problem::{Code, Problem},
@@ -204,6 +204,17 @@ impl Server {
         work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Result<Body, Problem> {
         send(self.settings().limits.stall(), work).await
+    }
+
+    /// The same, of which the beginning is waited for, as [`send_begun`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and why nothing of it came.
+    async fn send_begun(
+        &self,
+        work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    ) -> Result<Body, Problem> {
+        send_begun(self.settings().limits.stall(), work).await
     }
 
     /// A body of at most so many bytes is taken.

@@ -14,7 +14,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use snap_core::{
-    base::{id::CommitId, limits},
+    base::{id::CommitId, limits, observe::Observer},
     format::ref_text::RefText,
     repo::ref_name::{RefKind, RefName},
 };
@@ -25,8 +25,8 @@ use super::{
     path::Path,
 };
 use crate::{
-    access::who::Who,
-    body::whole,
+    access::who::{Right, Who},
+    body::{blocking, watched, whole},
     observe::audit::Stood,
     problem::{Code, Problem},
     repository::{Expected, Repository},
@@ -136,14 +136,83 @@ pub(super) async fn write(
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
     let commit: CommitId =
         sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
-    let moved = server.with(repo, move |repository| {
-        let expected = condition.expected(repository, &name)?;
+    let forward_only = !who.may(Right::Write, &repo);
+    let (at, wanted) = (server.clone(), name.clone());
+    // A long history is not walked for a client that left; a move that began ends.
+    let expected = watched(move |observer| {
+        let repository = at.hub().get(&repo)?;
+        let expected = condition.expected(&repository, &wanted)?;
+        if let Some(old) = expected.commit()
+            && forward_only
+        {
+            check_forward(&repository, &wanted, (old, commit), observer)?;
+        }
+        Ok((repository, expected))
+    });
+    let (repository, expected) = expected.await?;
+    let moved = blocking(move || {
+        if expected == Expected::Absent {
+            check_count(&repository, server.settings().limits.refs)?;
+        }
+        // It is there, in its log at least, when the room is free again.
+        let bytes = move_bytes(&name, who.logged());
+        let _room = server.quotas().room(&repository, Some(bytes), bytes)?;
         let text = repository.swap(&name, expected, Some(commit), who.logged())?;
         Ok((expected, text))
     });
     let (expected, text) = moved.await?;
     let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, stood(expected), [(header::ETAG, etag(text.tag())?)]).into_response())
+}
+
+/// About how many bytes a move of a ref takes on the disk: the file, the line in
+/// its log with two ids, and both names.
+fn move_bytes(name: &RefName, who: &str) -> u64 {
+    (2 * name.short().len() + who.len() + 320) as u64
+}
+
+/// Checks that there is room for one more ref.
+///
+/// # Errors
+/// [`Code::Full`] when there are `most` already.
+fn check_count(repository: &Repository, most: usize) -> Result<(), Problem> {
+    let refs = repository.repo().refs();
+    let count = refs.names(RefKind::Branch)?.len() + refs.names(RefKind::Tag)?.len();
+    if count < most {
+        return Ok(());
+    }
+    let why = format!("there are {count} branches and tags, and {most} may be (`limits.refs`)");
+    Err(Problem::new(Code::Full, why))
+}
+
+/// Checks that a ref is a branch, and that `new` comes after `old`.
+///
+/// # Errors
+/// [`Code::Forbidden`] when not, [`Code::Conflict`] when the ref does not stand
+/// at `old`, [`Code::Rejected`] when `new` is not there.
+fn check_forward(
+    repository: &Repository,
+    name: &RefName,
+    (old, new): (CommitId, CommitId),
+    observer: &dyn Observer,
+) -> Result<(), Problem> {
+    if name.kind() != RefKind::Branch {
+        let why = format!("`{name}` is there: to move a tag needs write");
+        return Err(Problem::new(Code::Forbidden, why));
+    }
+    match repository.standing(name)? {
+        Some(at) if at == old => {}
+        Some(at) => return Err(Problem::new(Code::Conflict, format!("{name} stands at {at}"))),
+        None => return Err(Problem::new(Code::Conflict, format!("{name} is not there"))),
+    }
+    if !repository.is_after(&new, &old, observer)? {
+        let why = format!(
+            "`{name}` stands at {old:.12}, and {new:.12} does not come after it: \
+             only a token with write may move a branch elsewhere"
+        );
+        return Err(Problem::new(Code::Forbidden, why));
+    }
+    Ok(())
 }
 
 /// `DELETE /v1/repos/{repo}/refs/{name}`, with `If-Match`.

@@ -66,9 +66,17 @@ fn can_be_written(folder: &Path) -> bool {
 }
 
 /// `GET /ready`: what is served can be read and written.
-pub(super) async fn ready(State(server): State<Server>) -> Result<&'static str, Problem> {
+///
+/// Damage in one repository keeps nobody from the others: it is told, without
+/// names, since nobody needs a token for this.
+pub(super) async fn ready(State(server): State<Server>) -> Result<String, Problem> {
+    let damaged = server.metrics().damaged_count() as u64;
     match blocking(move || Ok(server.ready().look(&server))).await? {
-        None => Ok("ready\n"),
+        None if damaged == 0 => Ok("ready\n".to_owned()),
+        None => {
+            let is = if damaged == 1 { "repository is" } else { "repositories are" };
+            Ok(format!("ready\n{damaged} {is} damaged\n"))
+        }
         Some(why) => Err(Problem::new(Code::Unavailable, why)),
     }
 }

@@ -11,6 +11,8 @@ use snap_remote::{service::What, store::RemoteError};
 
 use crate::problem::{Code, Problem};
 
+use crate::causes::causes;
+
 /// It is not asked again before.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -136,7 +138,7 @@ pub fn problem(error: RemoteError) -> Problem {
             _ => away(),
         },
     };
-    tracing::warn!(error = &error as &dyn std::error::Error, "upstream");
+    tracing::warn!(error = %causes(&error), "upstream");
     told
 }
 

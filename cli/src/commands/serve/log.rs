@@ -2,6 +2,7 @@
 //! answer costs no system call for its line; what goes wrong stands there at once.
 
 use std::{
+    fmt,
     io::{self, Write},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -9,8 +10,15 @@ use std::{
 };
 
 use snap_server::settings::{Format, Level, Log};
-use tracing::Metadata;
-use tracing_subscriber::{filter::LevelFilter, fmt::MakeWriter};
+use tracing::{
+    Metadata,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    field::RecordFields,
+    filter::LevelFilter,
+    fmt::{FormatFields, MakeWriter, format::Writer},
+};
 
 /// Longest that a line is held back.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -31,10 +39,61 @@ pub(super) fn log(chosen: &Log) -> Lines<io::Stderr> {
     let lines = tracing_subscriber::fmt().with_writer(held.made()).with_max_level(level);
     let lines = lines.with_ansi(false);
     match chosen.format {
-        Format::Text => lines.init(),
+        Format::Text => lines.fmt_fields(Fields).init(),
         Format::Json => lines.json().flatten_event(true).with_span_list(false).init(),
     }
     held
+}
+
+/// Fields of a line of text, each as `name=value`.
+///
+/// A value is quoted and escaped unless it is one plain word. So nothing that
+/// comes from outside can end its line, or look like another field.
+struct Fields;
+
+impl<'w> FormatFields<'w> for Fields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut shown = Shown { writer, is_first: true, done: Ok(()) };
+        fields.record(&mut shown);
+        shown.done
+    }
+}
+
+/// Fields as they are written.
+struct Shown<'w> {
+    writer: Writer<'w>,
+    is_first: bool,
+    done: fmt::Result,
+}
+
+impl Shown<'_> {
+    fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        if self.done.is_ok() {
+            let space = if std::mem::take(&mut self.is_first) { "" } else { " " };
+            self.done = match field.name() {
+                "message" => write!(self.writer, "{space}{value}"),
+                name => write!(self.writer, "{space}{name}={value}"),
+            };
+        }
+    }
+}
+
+impl Visit for Shown<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.write(field, format_args!("{value:?}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = format!("{value:?}");
+        let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '=');
+        match field.name() {
+            "message" => self.write(field, format_args!("{}", text.escape_debug())),
+            _ if !text.is_empty() && text.chars().all(is_plain) => {
+                self.write(field, format_args!("{text}"));
+            }
+            _ => self.write(field, format_args!("{text:?}")),
+        }
+    }
 }
 
 /// Lines on their way to where they go.
@@ -195,6 +254,34 @@ mod tests {
         assert!(sink.0.lock().unwrap().len() < 50);
         line("y\n");
         sink.comes_to(&("x\n".repeat(100) + "y\n"));
+    }
+
+    #[test]
+    fn nothing_from_outside_ends_a_line_or_looks_like_a_field() {
+        let sink = Sink::default();
+        let lines = Lines::new(sink.clone());
+        let logging = tracing_subscriber::fmt().with_writer(lines.made()).without_time();
+        let logging = logging.with_ansi(false).fmt_fields(Fields).finish();
+        tracing::subscriber::with_default(logging, || {
+            let sent = "x\n ERROR forged\u{1b}[31m who=root\u{2028}";
+            let error = io::Error::other(sent);
+            let as_error = &error as &(dyn std::error::Error + 'static);
+            let span = tracing::error_span!("request", id = sent, problem = %sent);
+            let _in = span.enter();
+            tracing::error!(problem = %sent, text = sent, debug = ?sent, as_error, "it {sent}");
+            tracing::error!(code = ?io::ErrorKind::NotFound, number = 7, "failed");
+        });
+        let seen = sink.0.lock().unwrap().concat();
+        let all: Vec<&str> = seen.lines().collect();
+        assert_eq!(all.len(), 2, "{seen}");
+        assert!(
+            seen.chars().all(|c| c == '\n' || (c.is_ascii() && !c.is_ascii_control())),
+            "{seen}"
+        );
+        for field in ["id", "problem", "text", "debug", "as_error"] {
+            assert!(all[0].contains(&format!("{field}=\"")), "{field}: {seen}");
+        }
+        assert!(all[1].ends_with("failed code=NotFound number=7"), "{seen}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ const MEMORY_BYTES: usize = 4 << 20;
 /// Records of the directory, in order.
 pub(super) struct Directory {
     folder: PathBuf,
+    /// Most bytes that the file may have.
+    most_bytes: u64,
     memory: Vec<u8>,
     file: Option<File>,
     /// Length of all records.
@@ -27,17 +29,23 @@ pub(super) struct Directory {
 
 impl Directory {
     /// An empty one, which will go to a file in `folder` should it get large.
-    pub(super) fn new(folder: &Path) -> Self {
+    pub(super) fn new(folder: &Path, most_bytes: u64) -> Self {
         let folder = folder.to_owned();
-        Self { folder, memory: Vec::new(), file: None, bytes: 0, entries: 0 }
+        Self { folder, most_bytes, memory: Vec::new(), file: None, bytes: 0, entries: 0 }
     }
 
     /// Adds a record.
     ///
     /// # Errors
-    /// As the system says, when the file cannot be made or written.
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) beyond the most that the file
+    /// may have, else as the system says, when it cannot be made or written.
     pub(super) fn push(&mut self, record: &[u8]) -> io::Result<()> {
         if self.memory.len() + record.len() > MEMORY_BYTES {
+            if self.bytes > self.most_bytes {
+                let why =
+                    format!("the directory of the archive has more than {} bytes", self.most_bytes);
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            }
             let file = match &mut self.file {
                 Some(file) => file,
                 None => self.file.insert(nameless(&self.folder)?),
@@ -90,7 +98,7 @@ mod tests {
     #[test]
     fn a_large_directory_comes_back_in_order() {
         let folder = tempfile::tempdir().unwrap();
-        let mut directory = Directory::new(folder.path());
+        let mut directory = Directory::new(folder.path(), u64::MAX);
         let mut all = Vec::new();
         for number in 0..300_000_u32 {
             let record = [number.to_le_bytes(); 10].concat();
@@ -103,5 +111,14 @@ mod tests {
         directory.copy_to(&mut copied).unwrap();
         assert!(copied == all);
         assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_ends_where_its_file_would_be_too_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut directory = Directory::new(folder.path(), 10 << 20);
+        let failed = (0..100).find_map(|_| directory.push(&[7; 1 << 20]).err()).unwrap();
+        assert_eq!(failed.kind(), io::ErrorKind::FileTooLarge);
+        assert!(directory.bytes <= (10 << 20) + MEMORY_BYTES as u64);
     }
 }

@@ -131,6 +131,8 @@ pub struct Options<'a> {
     pub mtime: Time,
     /// Folder for what does not fit in memory: the directory of a zip archive.
     pub scratch: &'a Path,
+    /// Most bytes that are written there.
+    pub scratch_bytes: u64,
     /// Is told what an entry loses.
     pub on_loss: Option<&'a OnLoss<'a>>,
 }
@@ -143,6 +145,7 @@ impl Default for Options<'_> {
             prefix: Prefix::default(),
             mtime: Time::default(),
             scratch: Path::new("/tmp"),
+            scratch_bytes: u64::MAX,
             on_loss: None,
         }
     }

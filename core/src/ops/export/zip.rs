@@ -48,7 +48,7 @@ pub(super) struct Zip<'o> {
 impl<'o> Zip<'o> {
     /// Writes to `sink`.
     pub(super) fn new(job: &'o Job<'o>, sink: &'o mut dyn Write) -> Self {
-        let directory = Directory::new(job.options.scratch);
+        let directory = Directory::new(job.options.scratch, job.options.scratch_bytes);
         Self { job, out: buffered(sink), bytes: 0, directory }
     }
 

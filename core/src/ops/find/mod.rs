@@ -5,8 +5,10 @@
 //! first parents to one that was met before, so that neighbours differ little.
 //! Of each commit only those folders are read that differ from the one before
 //! and are not known to be without a match (`present.rs`). So each tree is
-//! read about once, however many commits have it, and what is kept is what
-//! was found: nothing grows with commits × files.
+//! read about once, however many commits have it. What was found is held up to
+//! [`Options::limit_bytes`]: with more, the history is gone through again for
+//! each further window of paths. So nothing grows with commits × files, nor
+//! with a tree that names one folder many times.
 
 mod pattern;
 mod present;
@@ -14,6 +16,7 @@ mod present;
 use crate::{
     base::{
         id::CommitId,
+        limits,
         observe::{Observer, Phase},
         time::Time,
     },
@@ -55,7 +58,7 @@ impl Wanted {
 }
 
 /// What to look for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// A name, or a path from the top when it has a slash; with the wildcards
     /// `*`, `?`, `[…]`, `{…,…}`, and `**` for any number of folders. One that
@@ -65,12 +68,16 @@ pub struct Options<'a> {
     pub case: Case,
     /// Entries of this kind only.
     pub wanted: Option<Wanted>,
+    /// About how many bytes of matches are held at a time. Fewer take more
+    /// passes through the history.
+    pub limit_bytes: usize,
 }
 
 impl<'a> Options<'a> {
     /// Everything that matches `pattern`.
     pub fn new(pattern: &'a [u8]) -> Self {
-        Self { pattern, ..Self::default() }
+        let limit_bytes = limits::FIND_BYTES;
+        Self { pattern, case: Case::default(), wanted: None, limit_bytes }
     }
 }
 
@@ -142,8 +149,8 @@ pub struct Outcome {
 /// found, sorted by path.
 ///
 /// # Errors
-/// [`PastError`], and what `each` returns. Nothing is handed out before all
-/// has been read.
+/// [`PastError`], and what `each` returns. A search that fails may have handed
+/// out some paths before.
 pub fn run<E: From<PastError>>(
     store: &Store,
     starts: &[CommitId],
@@ -151,37 +158,41 @@ pub fn run<E: From<PastError>>(
     observer: &dyn Observer,
     each: &mut dyn FnMut(&Found) -> Result<(), E>,
 ) -> Result<Outcome, E> {
-    let (mut present, mut outcome) = search(store, starts, options, observer)?;
-    store.tell_repairs(observer);
-    present.finish(&mut |found| {
-        outcome.paths += 1;
-        outcome.versions += found.versions.len() as u64;
-        each(found)
-    })?;
-    Ok(outcome)
-}
-
-fn search<'a>(
-    store: &'a Store,
-    starts: &[CommitId],
-    options: &Options<'_>,
-    observer: &'a dyn Observer,
-) -> Result<(Present<'a>, Outcome), PastError> {
     let pattern = Pattern::new(options.pattern, options.case)?;
-    let wanted = if pattern.folders_only() { Some(Wanted::Folder) } else { options.wanted };
+    let mut wanted = options.wanted;
     let mut outcome = Outcome::default();
-    if pattern.folders_only() && options.wanted.is_some_and(|wanted| wanted != Wanted::Folder) {
-        return Ok((Present::new(store, pattern, wanted, observer), outcome));
+    if pattern.folders_only() {
+        if options.wanted.is_some_and(|wanted| wanted != Wanted::Folder) {
+            return Ok(outcome);
+        }
+        wanted = Some(Wanted::Folder);
     }
     observer.phase(Phase::History, None);
-    let mut present = Present::new(store, pattern, wanted, observer);
-    let mut lines = Lines::new(store, starts);
-    while let Some((id, commit, place)) = lines.next()? {
-        outcome.trees += present.advance((id, &commit), place)?;
-        outcome.commits += 1;
-        observer.advance(1, 0);
+    let mut present = Present::new(store, pattern, wanted, options.limit_bytes, observer);
+    let mut is_first = true;
+    loop {
+        let mut lines = Lines::new(store, starts);
+        while let Some((id, commit, place)) = lines.next().map_err(PastError::from)? {
+            outcome.trees += present.advance((id, &commit), place)?;
+            if is_first {
+                outcome.commits += 1;
+                observer.advance(1, 0);
+            }
+        }
+        store.tell_repairs(observer);
+        present.finish(&mut |found| {
+            if observer.cancelled() {
+                return Err(PastError::Interrupted.into());
+            }
+            outcome.paths += 1;
+            outcome.versions += found.versions.len() as u64;
+            each(found)
+        })?;
+        if !present.next_window() {
+            return Ok(outcome);
+        }
+        is_first = false;
     }
-    Ok((present, outcome))
 }
 
 /// Where a commit stands in its line.

@@ -7,9 +7,15 @@
 //! a tree that is known to be bare: without a match for the parts that remain
 //! of the pattern. That is one bit for each object, and a small table of those
 //! asked for last. A tree is thus read when it is new, and hardly ever again.
+//!
+//! What is held has a limit, since a small pack can describe a tree of any size.
+//! Folders are read in the order of their paths, and beyond the limit the last
+//! paths are dropped: the [`Window`] of paths that is looked at ends before
+//! them. The next window begins there, with the newest commit again.
 
 mod bare;
 mod matches;
+mod window;
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,13 +33,16 @@ use crate::{
     ops::find::{
         Found, Place, Stamp, Wanted,
         pattern::{Pattern, Ways},
-        present::{bare::Bare, matches::Matches},
+        present::{bare::Bare, matches::Matches, window::Window},
     },
     repo::past::{PastError, shown},
     store::{Listing, Store},
 };
 
 const TOP: usize = 0;
+
+/// About how many bytes a folder takes, beside its name.
+const FOLDER_BYTES: usize = 512;
 
 /// A folder with matches in it, now or before.
 #[derive(Debug, Default)]
@@ -60,6 +69,11 @@ impl Folder {
     fn is_bare(&self) -> bool {
         self.live.is_empty() && self.inside.is_empty()
     }
+
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        FOLDER_BYTES + self.name.as_ref().map_or(0, |name| name.as_bytes().len())
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +82,14 @@ enum Task {
     Read(usize, TreeId, Ways),
     /// All that is in it has been read.
     Settle(usize, Ways),
+}
+
+impl Task {
+    fn folder(self) -> usize {
+        match self {
+            Self::Read(folder, ..) | Self::Settle(folder, _) => folder,
+        }
+    }
 }
 
 /// What is handed out at the end.
@@ -87,7 +109,14 @@ pub(super) struct Present<'a> {
     free: Vec<usize>,
     matches: Matches,
     bare: Bare,
+    window: Window,
+    /// About how many bytes may be held.
+    limit_bytes: usize,
+    /// About how many bytes the folders take.
+    folder_bytes: usize,
     tasks: Vec<Task>,
+    /// Of the folder that is being read: what is to be done for those in it.
+    below: Vec<Task>,
     commit: Option<CommitId>,
     trees: u64,
 }
@@ -97,6 +126,7 @@ impl<'a> Present<'a> {
         store: &'a Store,
         pattern: Pattern,
         wanted: Option<Wanted>,
+        limit_bytes: usize,
         observer: &'a dyn Observer,
     ) -> Self {
         Self {
@@ -108,10 +138,25 @@ impl<'a> Present<'a> {
             free: Vec::new(),
             matches: Matches::default(),
             bare: Bare::default(),
+            window: Window::default(),
+            limit_bytes,
+            folder_bytes: 0,
             tasks: Vec::new(),
+            below: Vec::new(),
             commit: None,
             trees: 0,
         }
+    }
+
+    /// Goes on to the next window of paths, and forgets what was in this one.
+    /// Returns whether there is one.
+    pub(super) fn next_window(&mut self) -> bool {
+        self.folders = vec![Folder::default()];
+        self.free = Vec::new();
+        self.folder_bytes = 0;
+        self.matches = Matches::default();
+        self.commit = None;
+        self.window.next()
     }
 
     /// Goes on to the next commit. Returns how many nodes of trees were read.
@@ -130,6 +175,7 @@ impl<'a> Present<'a> {
                 Task::Read(folder, tree, ways) => self.read(folder, tree, ways)?,
                 Task::Settle(folder, ways) => self.settle(folder, ways)?,
             }
+            self.trim();
         }
         Ok(self.trees)
     }
@@ -140,26 +186,108 @@ impl<'a> Present<'a> {
         each: &mut dyn FnMut(&Found) -> Result<(), E>,
     ) -> Result<(), E> {
         self.matches.finish();
-        // Depth first: what matches, then what is in it.
-        let mut waiting = vec![(Shown::Inside(TOP), Vec::new())];
-        while let Some((shown, path)) = waiting.pop() {
-            let folder = match shown {
-                Shown::Path(found) => {
-                    each(&self.matches.found(found, &path))?;
-                    continue;
-                }
-                Shown::Inside(folder) => &self.folders[folder],
-            };
-            let paths = folder.paths.iter().map(|(name, found)| (name, Shown::Path(*found)));
-            let inside = folder.folders.iter().map(|(name, below)| (name, Shown::Inside(*below)));
-            let mut names: Vec<(&EntryName, Shown)> = paths.chain(inside).collect();
-            names.sort_unstable();
-            for (name, shown) in names.into_iter().rev() {
-                let above = if path.is_empty() { &[][..] } else { &[&path[..], b"/"].concat() };
-                waiting.push((shown, [above, name.as_bytes()].concat()));
+        let mut path = Vec::new();
+        let mut waiting = Vec::new();
+        self.put_inside(TOP, 0, &mut waiting);
+        while let Some((shown, name, above_bytes)) = waiting.pop() {
+            path.truncate(above_bytes);
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.as_bytes());
+            match shown {
+                Shown::Path(found) => each(&self.matches.found(found, &path))?,
+                Shown::Inside(folder) => self.put_inside(folder, path.len(), &mut waiting),
             }
         }
         Ok(())
+    }
+
+    /// Puts what is in a folder on a stack, the first name on top: what matches,
+    /// then what is in it.
+    fn put_inside<'s>(
+        &'s self,
+        folder: usize,
+        above_bytes: usize,
+        waiting: &mut Vec<(Shown, &'s EntryName, usize)>,
+    ) {
+        let folder = &self.folders[folder];
+        let from = waiting.len();
+        let paths = folder.paths.iter().map(|(name, found)| (Shown::Path(*found), name));
+        let inside = folder.folders.iter().map(|(name, below)| (Shown::Inside(*below), name));
+        waiting.extend(paths.chain(inside).map(|(shown, name)| (shown, name, above_bytes)));
+        waiting[from..].sort_unstable_by_key(|(shown, name, _)| std::cmp::Reverse((*name, *shown)));
+    }
+
+    /// Drops the last paths when more is held than may be.
+    fn trim(&mut self) {
+        if self.matches.bytes() + self.folder_bytes <= self.limit_bytes {
+            return;
+        }
+        let (mut gone_paths, mut gone_folders) = (HashSet::new(), HashSet::new());
+        let (mut kept, mut kept_bytes, mut end) = (0_u64, 0, None);
+        let (mut key, mut waiting) = (Vec::new(), Vec::new());
+        self.put_inside(TOP, 0, &mut waiting);
+        while let Some((shown, name, above_bytes)) = waiting.pop() {
+            key.truncate(above_bytes);
+            key.extend_from_slice(name.as_bytes());
+            let bytes = match shown {
+                Shown::Path(found) => self.matches.bytes_of(found),
+                Shown::Inside(_) => {
+                    key.push(0);
+                    FOLDER_BYTES
+                }
+            } + name.as_bytes().len();
+            if end.is_none() && !self.window.is_before(&key) {
+                // Half of it, so that this is not done for each path.
+                match kept > 0 && kept_bytes + bytes > self.limit_bytes / 2 {
+                    true => end = Some(key.clone()),
+                    false => (kept, kept_bytes) = (kept + 1, kept_bytes + bytes),
+                }
+            }
+            match shown {
+                Shown::Path(found) if end.is_some() => drop(gone_paths.insert(found)),
+                Shown::Path(_) => {}
+                Shown::Inside(folder) => {
+                    if end.is_some() {
+                        gone_folders.insert(folder);
+                    }
+                    self.put_inside(folder, key.len(), &mut waiting);
+                }
+            }
+        }
+        let Some(end) = end else { return };
+        self.window.end_before(end);
+        for folder in &mut self.folders {
+            folder.paths.retain(|_, found| !gone_paths.contains(found));
+            folder.live.retain(|(found, _)| !gone_paths.contains(found));
+            folder.folders.retain(|_, inside| !gone_folders.contains(inside));
+            folder.inside.retain(|(inside, _)| !gone_folders.contains(inside));
+        }
+        gone_paths.iter().for_each(|found| self.matches.remove(*found));
+        for folder in &gone_folders {
+            self.free(*folder);
+        }
+        self.tasks.retain(|task| !gone_folders.contains(&task.folder()));
+        self.below.retain(|task| !gone_folders.contains(&task.folder()));
+    }
+
+    fn free(&mut self, number: usize) {
+        let folder = std::mem::take(&mut self.folders[number]);
+        self.folder_bytes -= folder.bytes();
+        self.free.push(number);
+    }
+
+    /// What the keys of all that is in a folder begin with: the names above it,
+    /// each with a NUL behind it, which no name has.
+    fn key(&self, mut number: usize) -> Vec<u8> {
+        let mut names = Vec::new();
+        while let Some(name) = &self.folders[number].name {
+            names.extend([&[0], name.as_bytes()]);
+            number = self.folders[number].above;
+        }
+        names.reverse();
+        names.concat()
     }
 
     fn path(&self, mut folder: usize) -> Vec<u8> {
@@ -194,8 +322,9 @@ impl<'a> Present<'a> {
         self.trees += listing.nodes().len() as u64;
         let leaves: Vec<TreeId> = listing.leaves().iter().map(|leaf| leaf.id()).collect();
         let (old_live, old_inside, kept) = self.keep(number, &leaves);
+        let key = self.key(number);
         for (at, leaf) in listing.into_leaves().into_iter().enumerate() {
-            if kept.contains(&leaf.id()) {
+            if kept.contains(&leaf.id()) || !self.window.has_leaf(&key, leaf.bounds()) {
                 continue;
             }
             self.trees += 1;
@@ -203,9 +332,17 @@ impl<'a> Present<'a> {
             let entries =
                 entries.map_err(|error| PastError::at(&self.path(number), commit)(error))?;
             for entry in entries {
-                self.meet((number, at), &entry, ways)?;
+                self.meet((number, at), (&key, &entry), ways)?;
+            }
+            self.trim();
+            if !self.window.has_inside(&key) {
+                // What was found before it is enough; the folder is dropped, too.
+                self.below.clear();
+                return Ok(());
             }
         }
+        // The first is on top.
+        self.tasks.extend(self.below.drain(..).rev());
         for (found, _) in old_live {
             self.matches.close_unless_seen(found);
         }
@@ -248,15 +385,17 @@ impl<'a> Present<'a> {
         (live, inside, kept)
     }
 
-    /// An entry of a folder, in its leaf with the number `at`.
+    /// An entry of a folder with this key, in its leaf with the number `at`.
     fn meet(
         &mut self,
         (number, at): (usize, usize),
-        entry: &Entry,
+        (key, entry): (&[u8], &Entry),
         ways: Ways,
     ) -> Result<(), PastError> {
         let step = self.pattern.step(ways, entry.name.as_bytes());
-        if step.matches && self.wanted.is_none_or(|wanted| wanted.has(&entry.kind)) {
+        let (has_path, has_inside) = self.window.has(key, &entry.name);
+        let is_wanted = self.wanted.is_none_or(|wanted| wanted.has(&entry.kind));
+        if step.matches && is_wanted && has_path {
             let known = self.folders[number].paths.get(&entry.name).copied();
             let found = known.unwrap_or_else(|| {
                 let found = self.matches.add();
@@ -268,7 +407,7 @@ impl<'a> Present<'a> {
             }
         }
         let Kind::Folder { id } = entry.kind else { return Ok(()) };
-        if step.below == 0 {
+        if step.below == 0 || !has_inside {
             return Ok(());
         }
         let inside = match self.folders[number].folders.get(&entry.name) {
@@ -279,7 +418,7 @@ impl<'a> Present<'a> {
         let folder = &mut self.folders[inside];
         if std::mem::replace(&mut folder.seen, self.matches.now()) != self.matches.now() {
             if folder.tree != Some(id) {
-                self.tasks.push(Task::Read(inside, id, step.below));
+                self.below.push(Task::Read(inside, id, step.below));
             }
             self.folders[number].inside.push((inside, at));
         }
@@ -289,6 +428,7 @@ impl<'a> Present<'a> {
     fn add_folder(&mut self, above: usize, name: &EntryName) -> usize {
         let depth = self.folders[above].depth + 1;
         let folder = Folder { above, name: Some(name.clone()), depth, ..Folder::default() };
+        self.folder_bytes += folder.bytes();
         let number = match self.free.pop() {
             Some(number) => {
                 self.folders[number] = folder;
@@ -312,7 +452,8 @@ impl<'a> Present<'a> {
                 return true;
             }
             if folder.paths.is_empty() && folder.folders.is_empty() {
-                let name = folder.name.take().expect("a folder in another has a name");
+                let name = folder.name.clone().expect("a folder in another has a name");
+                self.folder_bytes -= std::mem::take(folder).bytes();
                 self.folders[number].folders.remove(&name);
                 self.free.push(*below);
             }
@@ -321,7 +462,12 @@ impl<'a> Present<'a> {
         let folder = &mut self.folders[number];
         folder.inside = inside;
         match folder.tree {
-            Some(tree) if folder.is_bare() => Ok(self.bare.add(self.store, ways, &tree)?),
+            Some(tree) if folder.is_bare() => {
+                if self.window.has_all_inside(&self.key(number)) {
+                    self.bare.add(self.store, ways, &tree)?;
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

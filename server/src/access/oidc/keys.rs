@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 
 use super::{published::Published, source::Source};
 
+use crate::causes::causes;
+
 /// How long keys count without the issuer being asked again.
 const FRESH: Duration = Duration::from_secs(3600);
 
@@ -129,7 +131,7 @@ impl Keys {
                     state.published = Some(Arc::new(published));
                 }
                 Err(error) => tracing::error!(
-                    error = &error as &dyn std::error::Error,
+                    error = %causes(&error),
                     "the keys of the issuer cannot be had"
                 ),
             }

@@ -30,7 +30,7 @@ use self::{
     published::{Found, Key},
 };
 use super::who::Who;
-use crate::settings::Oidc;
+use crate::{causes::causes, settings::Oidc};
 
 /// Longest JWT that is looked at, in bytes.
 const LONGEST: usize = 16 << 10;
@@ -143,7 +143,7 @@ impl Issuer {
 }
 
 fn refused(why: &Error) {
-    tracing::debug!(error = why as &dyn std::error::Error, "a JWT does not hold");
+    tracing::debug!(error = %causes(why), "a JWT does not hold");
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use serde_json::Value;
 use super::published::Published;
 use crate::settings::oidc::{is_here, is_safe};
 
+use crate::causes::causes;
+
 /// How long it may take to tell its keys.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -71,7 +73,7 @@ impl Source {
         }
         let client = builder.build();
         if let Err(error) = &client {
-            tracing::error!(error = error as &dyn std::error::Error, "no issuer can be asked");
+            tracing::error!(error = %causes(error), "no issuer can be asked");
         }
         Self { issuer: issuer.to_owned(), client: client.ok() }
     }

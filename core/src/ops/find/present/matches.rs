@@ -4,7 +4,7 @@
 //! until it goes: only then is written down from which number to which it was.
 
 use crate::{
-    format::tree::Entry,
+    format::tree::{Entry, Kind},
     ops::find::{Found, Place, Range, Stamp, Version, is_same},
 };
 
@@ -38,10 +38,35 @@ struct PathFound {
     seen: u64,
 }
 
+/// About how many bytes a path, a version and a run take, beside names and targets.
+const PATH_BYTES: usize = 256;
+const VERSION_BYTES: usize = 192;
+const RUN_BYTES: usize = 112;
+
+impl One {
+    fn bytes(&self) -> usize {
+        let target = match &self.version.kind {
+            Kind::Symlink { target } => target.len(),
+            _ => 0,
+        };
+        VERSION_BYTES + target + self.runs.len() * RUN_BYTES
+    }
+}
+
+impl PathFound {
+    fn bytes(&self) -> usize {
+        PATH_BYTES + self.versions.iter().map(One::bytes).sum::<usize>()
+    }
+}
+
 /// All paths that were found.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
     paths: Vec<PathFound>,
+    /// Numbers of paths that were removed.
+    free: Vec<usize>,
+    /// About how many bytes all this takes.
+    bytes: usize,
     lines: Vec<Line>,
     /// The present commit.
     now: Option<(u64, Stamp)>,
@@ -68,8 +93,28 @@ impl Matches {
 
     /// A path that was not found before.
     pub(super) fn add(&mut self) -> usize {
-        self.paths.push(PathFound::default());
-        self.paths.len() - 1
+        self.bytes += PATH_BYTES;
+        self.free.pop().unwrap_or_else(|| {
+            self.paths.push(PathFound::default());
+            self.paths.len() - 1
+        })
+    }
+
+    /// Forgets a path; its number is given to another one.
+    pub(super) fn remove(&mut self, found: usize) {
+        self.bytes -= self.bytes_of(found);
+        self.paths[found] = PathFound::default();
+        self.free.push(found);
+    }
+
+    /// About how many bytes all paths take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// About how many bytes one path takes.
+    pub(super) fn bytes_of(&self, found: usize) -> usize {
+        self.paths[found].bytes()
     }
 
     /// It is there as it was.
@@ -96,7 +141,9 @@ impl Matches {
             let (kind, metadata) = (entry.kind.clone(), &entry.metadata);
             let (mode, mtime) = (metadata.mode, metadata.mtime);
             let version = Version { kind, mode, mtime, ranges: Vec::new() };
-            path.versions.push(One { version, runs: Vec::new() });
+            let one = One { version, runs: Vec::new() };
+            self.bytes += one.bytes();
+            path.versions.push(one);
             path.versions.len() - 1
         });
         path.live = Some((at, now));
@@ -117,6 +164,7 @@ impl Matches {
             && start.0 <= end.0
         {
             path.versions[at].runs.push(Run { start, end });
+            self.bytes += RUN_BYTES;
         }
     }
 

@@ -1,0 +1,42 @@
+//! An error with all its causes, for one field of the log.
+
+use std::{error::Error, fmt, iter};
+
+/// Shows `error` and each of its causes, the outermost first: `a: b: c`.
+///
+/// A formatter of the log that takes an error as a value may show its own
+/// message only, and the cause is what whoever reads the log needs.
+pub(crate) fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl fmt::Display + 'e {
+    fmt::from_fn(move |f| {
+        let all = iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+        let mut last = String::new();
+        for (at, error) in all.enumerate() {
+            let text = error.to_string();
+            // A transparent error says what its cause says.
+            if at > 0 && text == last {
+                continue;
+            }
+            write!(f, "{}{text}", if at > 0 { ": " } else { "" })?;
+            last = text;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use snap_core::{base::io::PathError, store::StoreError};
+
+    use super::*;
+
+    #[test]
+    fn no_cause_is_lost() {
+        let source = io::Error::from(io::ErrorKind::TimedOut);
+        let error = PathError { action: "read", path: "x".into(), source };
+        let shown = causes(&StoreError::Io(error)).to_string();
+        assert!(shown.contains("`x`") || shown.contains('x'), "{shown}");
+        assert!(shown.ends_with("timed out"), "{shown}");
+    }
+}

@@ -1,0 +1,235 @@
+//! A tree of a few kilobytes that names one folder thousands of times, and so
+//! expands without end. Every walk over it holds little memory, and ends when
+//! nobody waits for it any more.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, TreeId},
+        name::EntryName,
+        observe::Silent,
+        time::Time,
+    },
+    disk::Disk,
+    format::{
+        commit::Commit,
+        tree::{Entry, Kind, Metadata, Node, Totals},
+    },
+    repo::{Repo, ref_name::RefName, refs::Change},
+    store::Writer,
+};
+
+use crate::{
+    env::TestEnv,
+    serve::{Serving, commit},
+};
+
+/// Folders in a folder, and how deep they are nested: 16^24 files.
+const WIDTH: usize = 16;
+const LEVELS: usize = 24;
+
+/// Most memory that a process may take.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// How much of an answer is read, and for how long.
+const READ_BYTES: usize = 4 << 20;
+const READ_FOR: Duration = Duration::from_secs(2);
+
+fn entry(name: &str, kind: Kind) -> Entry {
+    let metadata = Metadata { mode: 0o755, ..Metadata::default() };
+    Entry { name: EntryName::new(name.as_bytes()).unwrap(), kind, metadata }
+}
+
+/// The tree of folders of which the deepest have one file with that content.
+fn expanding(writer: &Writer<'_>, id: BlobId, size: u64) -> (TreeId, Totals) {
+    let file = entry("f", Kind::File { size, id });
+    let mut totals = Totals::default();
+    totals.count(&file.kind);
+    let mut entries = vec![file];
+    for _ in 0..LEVELS {
+        let bytes = Node::Leaf { totals, entries }.encode();
+        let id = TreeId::of(&bytes);
+        writer.add_tree(id, &bytes).unwrap();
+        let folder = |at| entry(&format!("d{at:02}"), Kind::Folder { id });
+        entries = (0..WIDTH).map(folder).collect();
+        let below = totals;
+        totals = Totals::default();
+        for entry in &entries {
+            totals.count(&entry.kind);
+            totals.add(&below);
+        }
+    }
+    let bytes = Node::Leaf { totals, entries }.encode();
+    let id = TreeId::of(&bytes);
+    writer.add_tree(id, &bytes).unwrap();
+    (id, totals)
+}
+
+/// Puts two commits of such trees on a branch of the store in `here`. The
+/// second differs in the content of the one file, and so in each folder.
+fn two_commits(env: &TestEnv) -> [CommitId; 2] {
+    commit(env, "here", "first\n");
+    commit(env, "here", "second\n");
+    let repo = Repo::open(&env.path("here/.snap"), Disk::default(), &Silent).unwrap();
+    let mut parents = Vec::new();
+    let ids = ["first\n", "second\n"].map(|content| {
+        let writer = Writer::new(repo.store(), 3, 1).unwrap();
+        let id = BlobId::of(content.as_bytes());
+        let (tree, totals) = expanding(&writer, id, content.len() as u64);
+        let made = Commit {
+            tree,
+            parents: parents.clone(),
+            time: Time { secs: 1_795_000_000, nanos: 0 },
+            author: "eve".into(),
+            host: "box".into(),
+            message: content.into(),
+            labels: BTreeMap::new(),
+            root: None,
+            totals,
+            selection: Default::default(),
+        };
+        let bytes = made.encode();
+        let id = CommitId::of(&bytes);
+        writer.add_commit(id, &bytes).unwrap();
+        writer.finish().unwrap();
+        parents = vec![id];
+        id
+    });
+    let change = Change { time: Time::now(), who: "eve", reason: "test" };
+    let name = RefName::parse_full("refs/heads/wide").unwrap();
+    repo.refs().update(&name, None, Some(ids[1]), &change).unwrap();
+    ids
+}
+
+/// A number of a process, in bytes: `VmHWM` is the most memory it ever took.
+fn peak_bytes(process: u32) -> u64 {
+    let status = fs_err::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Processor time that a process took, in hundredths of a second.
+fn ticks(process: u32) -> u64 {
+    let stat = fs_err::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Asks, reads a part of the answer, and leaves. Returns what came.
+fn begin(serving: &Serving, path: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(serving.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let (mut came, mut piece, start) = (Vec::new(), vec![0; 64 << 10], Instant::now());
+    while start.elapsed() < READ_FOR && came.len() < READ_BYTES {
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(bytes) => came.extend_from_slice(&piece[..bytes]),
+            Err(_) => {}
+        }
+    }
+    came
+}
+
+#[test]
+fn no_route_takes_much_memory_for_a_tree_that_expands_without_end() {
+    let env = TestEnv::new();
+    let [old, new] = two_commits(&env);
+    let serving = Serving::start(&env, "here");
+    let api = "/v1/repos/default";
+    let deep = "d00/".repeat(LEVELS);
+    for path in [
+        format!("{api}/find?pattern=*&limit=1&commit=wide"),
+        format!("{api}/find?pattern=*&limit=1000&commit=wide"),
+        format!("{api}/find?pattern=*&cursor={new}.100000"),
+        format!("{api}/find?pattern=f&limit=1000&commit=wide"),
+        format!("{api}/find?pattern=**/d1%3F/*/f&commit=wide"),
+        format!("{api}/find?pattern=nothing&commit=wide"),
+        format!("{api}/diff?to={new}&limit=1"),
+        format!("{api}/diff?to={new}&limit=1000"),
+        format!("{api}/diff?from={old}&to=main&limit=1000"),
+        format!("{api}/log?ref=wide"),
+        format!("{api}/log?ref=wide&path={deep}f"),
+        format!("{api}/log?ref=wide&path=d07"),
+        format!("{api}/stats?ref=wide"),
+        format!("{api}/commits/{new}"),
+        format!("{api}/commits/{new}/tree"),
+        format!("{api}/commits/{new}/tree?recursive=false"),
+        format!("{api}/commits/{new}/tree/d00/d01"),
+        format!("{api}/commits/{new}/files/{deep}f"),
+        format!("{api}/commits/{new}/archive.tar"),
+        format!("{api}/commits/{new}/archive.tar.zst"),
+        format!("{api}/commits/{new}/archive.zip"),
+        format!("{api}/commits/{new}/bundle"),
+        "/r/default?ref=wide".to_owned(),
+        format!("/r/default/c/{new}"),
+        format!("/r/default/c/{new}/d00/d01"),
+        format!("/r/default/c/{new}/{deep}f"),
+        format!("/r/default/history/{new}/d07"),
+        format!("/r/default/history/{new}/{deep}f"),
+        format!("/r/default/diff?from={old}&to={new}"),
+        "/r/default/search?q=f".to_owned(),
+        "/r/default/search?q=nothing".to_owned(),
+        "/r/default/refs".to_owned(),
+        "/r/default/stats".to_owned(),
+        "/r/default/stats?ref=wide".to_owned(),
+    ] {
+        let came = begin(&serving, &path);
+        let status = came.get(9..12).map(|status| String::from_utf8_lossy(status).into_owned());
+        let is_answer = status.as_deref().is_none_or(|status| "200 404".contains(status));
+        assert!(is_answer, "{path}: {}", String::from_utf8_lossy(&came));
+        let peak = peak_bytes(serving.process());
+        assert!(peak < MOST_BYTES, "{} MiB after {path}", peak >> 20);
+    }
+    // Soon nothing goes on, and others are served all the while.
+    let start = Instant::now();
+    loop {
+        assert!(begin(&serving, "/health").starts_with(b"HTTP/1.1 200"));
+        let before = ticks(serving.process());
+        thread::sleep(Duration::from_millis(500));
+        if ticks(serving.process()) - before < 10 {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "it works on for nobody");
+    }
+    let left = fs_err::read_dir(env.path("here/.snap/tmp")).unwrap().count();
+    assert_eq!(left, 0, "what was spooled goes with its reader");
+    let page = begin(&serving, &format!("{api}/find?pattern=*&limit=1&commit=wide"));
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("\"path\":\"d00\"") && page.contains("\"next\""), "{page}");
+}
+
+#[test]
+fn a_local_search_takes_little_memory_for_a_tree_that_expands_without_end() {
+    let env = TestEnv::new();
+    two_commits(&env);
+    for (pattern, lines) in [("*", 1_000_000), ("f", 300_000)] {
+        let mut command: Command = env.command("here");
+        let command = command.args(["find", pattern, "wide"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let start = Instant::now();
+        let mut line = Vec::new();
+        for at in 0..lines {
+            line.clear();
+            assert_ne!(out.read_until(b'\n', &mut line).unwrap(), 0, "ended at line {at}");
+            if start.elapsed() > Duration::from_secs(30) {
+                break;
+            }
+        }
+        let peak = peak_bytes(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(peak < MOST_BYTES, "{} MiB for {pattern}", peak >> 20);
+    }
+    let none = env.snap_in("here", ["find", "nothing", "wide"]).succeeds();
+    assert!(none.stderr.contains("is named nothing"), "{}", none.stderr);
+}
