@@ -391,9 +391,9 @@ async fn refs_and_their_logs_count_for_the_quota_and_have_a_number() {
     let quota = Quota { default_bytes: Some(QUOTA), ..Quota::default() };
     let serving = Serving::start(&place, Settings { quota, ..Settings::default() });
     let body = format!("{{\"commit\": \"{id}\"}}");
-    let part = "x".repeat(200);
+    let part = "x".repeat(190);
     let tag = |serving: &Serving, number: u32| {
-        let name = format!("refs/tags/{number}/{part}/{part}/{part}");
+        let name = format!("refs/tags/{number}-{part}");
         serving.put(&name, body.clone()).header("if-none-match", "*")
     };
     let mut made = 0;

@@ -172,7 +172,7 @@ pub fn run<E: From<PastError>>(
     let mut is_first = true;
     loop {
         let mut lines = Lines::new(store, starts);
-        while let Some((id, commit, place)) = lines.next().map_err(PastError::from)? {
+        while let Some((id, commit, place)) = lines.next()? {
             outcome.trees += present.advance((id, &commit), place)?;
             if is_first {
                 outcome.commits += 1;

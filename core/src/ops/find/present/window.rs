@@ -77,7 +77,7 @@ impl Window {
         let key = |name: &EntryName| [folder, name.as_bytes()].concat();
         self.is_all()
             || !first.is_some_and(|first| self.is_behind(&key(first)))
-                && !end.is_some_and(|end| key(end) <= self.from)
+                && end.is_none_or(|end| key(end) > self.from)
     }
 }
 
