@@ -115,7 +115,13 @@ fn a_lost_pack_is_noticed(service: Arc<dyn Service>) {
         let found = there.verify(data);
         assert!(found.is_whole(), "{found:?}");
         assert_eq!((found.found.packs, found.found.commits), (2, 2));
-        assert_eq!(found.found.bytes_read > 500_000, data == Data::All, "{found:?}");
+        let is_right = match data {
+            Data::None => found.found.bytes_read == 0,
+            // The frames are chosen by chance.
+            Data::Sample(_) => true,
+            Data::All => found.found.bytes_read > 600_000,
+        };
+        assert!(is_right, "{found:?}");
     }
     there.remove(&there.key());
     assert_eq!(there.push().packs, 0, "nobody has told it yet");
@@ -125,7 +131,7 @@ fn a_lost_pack_is_noticed(service: Arc<dyn Service>) {
         matches!(problems[..], [Problem::PackLost { pack }] if pack == there.first),
         "{found:?}"
     );
-    assert!(names_path(&found, "old/file") && !names_path(&found, "new/file"), "{found:?}");
+    assert!(names_path(&found, "old") && !names_path(&found, "new"), "{found:?}");
     assert!(found.found.touched.commits.contains(&there.commits[0]));
     there.is_repaired_by_a_push();
 }
@@ -170,7 +176,7 @@ fn a_flipped_byte_is_found_by_reading_the_data_and_sent_again() {
     let found = there.verify(Data::All);
     let is_hash = |problem: &Problem| matches!(problem, Problem::PackHash { pack, .. } if *pack == there.first);
     assert!(found.found.problems.iter().any(is_hash), "{found:?}");
-    assert!(names_path(&found, "old/file"), "{found:?}");
+    assert!(names_path(&found, "old"), "{found:?}");
     // It stays known until the pack was read and found right.
     assert!(!there.verify(Data::None).is_whole());
     there.is_repaired_by_a_push();
