@@ -13,6 +13,7 @@
 //! | [`distant`] | frames of packs elsewhere, for a store that threads read |
 //! | [`transfer`] | push, pull, clone |
 //! | [`reading`] | a store elsewhere read without a copy of it |
+//! | [`verify`] | whether a store elsewhere is whole |
 
 pub mod distant;
 pub mod location;
@@ -21,3 +22,4 @@ pub mod reading;
 pub mod service;
 pub mod store;
 pub mod transfer;
+pub mod verify;

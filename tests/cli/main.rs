@@ -59,3 +59,4 @@ mod undo;
 mod updates;
 mod usage;
 mod verify;
+mod verify_remote;

@@ -124,6 +124,7 @@ fn every_record_is_as_its_schema_says() {
         (&["push", "--dry-run"], &["would-push"]),
         (&["push", "--all", "--tags"], &["pushed"]),
         (&["push", "--delete", "old"], &["pushed"]),
+        (&["verify", "origin", "--sample", "50%"], &["verify-summary"]),
         (&["pull"], &["pulled"]),
         (&["remote", "show"], &["remote-known"]),
         (&["clone", &url, "cloned"], &["cloned"]),

@@ -17,3 +17,4 @@ mod ranges;
 mod reading;
 mod shadow;
 mod transfer;
+mod verify;

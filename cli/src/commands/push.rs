@@ -127,12 +127,12 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
         push::run(&repo, store, &options, (runtime, &progress))
             .map_err(|error| cx.remote_error(error))?
     };
-    let Outcome { refs, objects, raw_bytes, sent_bytes, packs, resumed } = outcome;
+    let Outcome { refs, objects, sent_again, raw_bytes, sent_bytes, packs, resumed } = outcome;
     let mut moved = moved(&repo, refs)?;
     for moved in moved.iter().filter(|moved| moved.error.is_none()) {
         note((&connection.place, &repo), &moved.name, moved.new, cx);
     }
-    let sent = Sent { objects, raw_bytes, bytes: sent_bytes, packs, resumed };
+    let sent = Sent { objects, sent_again, raw_bytes, bytes: sent_bytes, packs, resumed };
     tell((&moved, &sent), &connection, start.elapsed(), cx)?;
     ended(&mut moved, cx)
 }
@@ -246,6 +246,8 @@ fn is_forward(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliErro
 #[derive(Default)]
 struct Sent {
     objects: u64,
+    /// Objects among them that the remote had lost.
+    sent_again: u64,
     raw_bytes: u64,
     bytes: u64,
     packs: u64,
@@ -260,6 +262,7 @@ struct PushedJson<'a> {
     location: String,
     refs: Vec<RefJson<'a>>,
     objects: u64,
+    objects_sent_again: u64,
     bytes: u64,
     bytes_sent: u64,
     packs: u64,
@@ -375,6 +378,7 @@ fn tell(
             location: place.location.to_string(),
             refs: RefJson::of(moved),
             objects: sent.objects,
+            objects_sent_again: sent.sent_again,
             bytes: sent.raw_bytes,
             bytes_sent: sent.bytes,
             packs: sent.packs,
@@ -385,7 +389,8 @@ fn tell(
     }
     let ui = cx.ui();
     moved.iter().for_each(|moved| ui.status(format_args!("{}", line(moved))));
-    if !moved.is_empty() && moved.iter().all(|moved| moved.action == Action::Same) {
+    let stand = moved.iter().all(|moved| moved.action == Action::Same);
+    if !moved.is_empty() && stand && sent.objects == 0 {
         ui.status(format_args!("Nothing to push: {} has it all", place.shown()));
     } else if sent.objects > 0 {
         ui.status(format_args!(
@@ -395,6 +400,10 @@ fn tell(
             place.shown(),
             pace(sent.bytes, took),
         ));
+    }
+    if sent.sent_again > 0 {
+        let objects = size::count(sent.sent_again, "object");
+        ui.status(format_args!("{objects} of them had been lost there, and were sent again"));
     }
     if sent.resumed > 0 {
         ui.status(format_args!("{} had arrived before", size::count(sent.resumed, "pack")));

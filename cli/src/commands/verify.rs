@@ -1,4 +1,5 @@
-//! `snap verify`: is everything there, and is it what it should be?
+//! `snap verify`: is everything there, and is it what it should be? Here, or in a
+//! store elsewhere.
 
 use std::{error::Error, io, io::Write};
 
@@ -7,10 +8,12 @@ use snap_core::{
     ops::verify::{self, Data, Outcome, Problem, Shadowed, TouchedPath},
     repo::ref_name::RefKind,
 };
+use snap_remote::store::RemoteError;
 
 use crate::{
     commands::against_files,
     context::Context,
+    remote::{LimitArgs, Place, rate},
     report::{CliError, Done},
     ui::{Out, size, size::Size, text},
 };
@@ -22,20 +25,28 @@ Examples:
   snap verify --data        and all of the data, say every month
   snap verify --against-files
                             files that changed although their times did not
+  snap verify origin        a store elsewhere: are all of its packs there?
+  snap verify origin --sample 5% --limit-download 2M
 
 Exits with 4 if there is damage, and lists the snapshots and paths it touches;
 with --against-files if a file has other content than in the last commit under
 the same modification time. Other changes are listed and exit with 0.
 Later commits do not rely on damaged objects: they store them again from the
-files that still have the content. Nothing else is changed.";
+files that still have the content, and the next push to a remote sends again
+what that remote has lost. Nothing else is changed.";
 
 /// Check that the store is whole
 ///
 /// Every branch and tag must reach all of its commits, folders and contents,
-/// and every pack must be as it was written.
+/// and every pack must be as it was written. Of a remote, the packs are listed and
+/// the structure is read; --data fetches all of its packs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
+    /// Remote or location to check; the store here if not given
+    #[arg(value_name = "REMOTE|URL", conflicts_with = "against_files")]
+    remote: Option<String>,
+
     /// Read and hash all data, too
     #[arg(long)]
     data: bool,
@@ -48,34 +59,83 @@ pub(crate) struct VerifyArgs {
     /// the store is not checked
     #[arg(long, conflicts_with_all = ["data", "sample"])]
     against_files: bool,
+
+    /// Bytes a second to fetch of a remote at most, such as 2M; else the setting
+    /// `transfer.limit_download`
+    #[arg(long, value_name = "RATE", value_parser = rate::parse, requires = "remote")]
+    limit_download: Option<u64>,
+}
+
+/// What was checked, and what was found.
+struct Checked {
+    /// The store elsewhere, if it is one.
+    place: Option<Place>,
+    data: Data,
+    /// Refs and files of its index that are damaged or missing.
+    remote_problems: Vec<RemoteError>,
+    outcome: Outcome,
+}
+
+impl Checked {
+    /// All problems in words, each with its causes.
+    fn problems(&self) -> Vec<String> {
+        let remote = self.remote_problems.iter().map(|problem| chain(problem));
+        remote.chain(self.outcome.problems.iter().map(|problem| chain(problem))).collect()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.remote_problems.is_empty() && self.outcome.problems.is_empty()
+    }
 }
 
 pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<Done, CliError> {
-    let repo = cx.open_repo()?;
-    if args.against_files {
-        return against_files::run(&repo, cx);
-    }
     let data = match (args.data, args.sample) {
         (true, _) => Data::All,
         (false, Some(part)) => Data::Sample(part),
         (false, None) => Data::None,
     };
-    let progress = cx.progress();
-    let outcome = verify::run(&repo, &verify::Options { data }, &progress)?;
-    drop(progress);
+    let checked = match &args.remote {
+        Some(remote) => check_remote((remote, args.limit_download), data, cx)?,
+        None if args.against_files => return against_files::run(&cx.open_repo()?, cx),
+        None => check_here(data, cx)?,
+    };
     let mut out = cx.ui().out();
     match cx.ui().is_json() {
-        true => write_json(&mut out, &outcome)?,
-        false => write_text(&mut out, cx, &outcome)?,
+        true => write_json(&mut out, &checked)?,
+        false => write_text(&mut out, cx, &checked)?,
     }
     out.finish()?;
-    summarize(&outcome, data, cx);
-    Ok(if outcome.problems.is_empty() { Done::Well } else { Done::Damaged })
+    summarize(&checked, cx);
+    Ok(if checked.is_whole() { Done::Well } else { Done::Damaged })
 }
 
-fn write_text(out: &mut Out, cx: &Context, outcome: &Outcome) -> io::Result<()> {
-    for problem in &outcome.problems {
-        writeln!(out, "damaged: {}", text::line(chain(problem).as_bytes()))?;
+fn check_here(data: Data, cx: &Context) -> Result<Checked, CliError> {
+    let repo = cx.open_repo()?;
+    let progress = cx.progress();
+    let outcome = verify::run(&repo, &verify::Options { data }, &progress)?;
+    Ok(Checked { place: None, data, remote_problems: Vec::new(), outcome })
+}
+
+fn check_remote(
+    (remote, limit_download): (&str, Option<u64>),
+    data: Data,
+    cx: &Context,
+) -> Result<Checked, CliError> {
+    let limits = LimitArgs::of_download(limit_download);
+    let connection = cx.connect(cx.remote(Some(remote).into())?, &limits)?;
+    let place = connection.place.clone();
+    let (store, _scratch) = connection.into_parts();
+    let progress = cx.progress();
+    let options = verify::Options { data };
+    let found = snap_remote::verify::run(store, &options, (&cx.waiting()?, &progress));
+    let found = found.map_err(|error| cx.remote_error(error))?;
+    Ok(Checked { place: Some(place), data, remote_problems: found.problems, outcome: found.found })
+}
+
+fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> {
+    let outcome = &checked.outcome;
+    for problem in checked.problems() {
+        writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
     }
     for id in &outcome.touched.commits {
         writeln!(out, "touched: commit {}", cx.ui().id(id))?;
@@ -94,9 +154,10 @@ fn write_text(out: &mut Out, cx: &Context, outcome: &Outcome) -> io::Result<()> 
     }
 }
 
-fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
-    for problem in &outcome.problems {
-        out.json(&json!({ "version": 1, "type": "problem", "message": chain(problem) }))?;
+fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
+    let (outcome, problems) = (&checked.outcome, checked.problems());
+    for problem in &problems {
+        out.json(&json!({ "version": 1, "type": "problem", "message": problem }))?;
     }
     for id in &outcome.touched.commits {
         out.json(&json!({ "version": 1, "type": "commit", "id": id.to_string() }))?;
@@ -114,7 +175,9 @@ fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
     out.json(&json!({
         "version": 1,
         "type": "summary",
-        "whole": outcome.problems.is_empty(),
+        "remote": checked.place.as_ref().and_then(|place| place.name.as_deref()),
+        "location": checked.place.as_ref().map(|place| place.location.to_string()),
+        "whole": problems.is_empty(),
         "packs": outcome.packs,
         "objects": outcome.objects,
         "commits": outcome.commits,
@@ -126,17 +189,19 @@ fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
         "withdrawn_packs": outcome.shadowed.withdrawn,
         "shadows_written": outcome.shadowed.failed.is_none(),
         "bytes_read": outcome.bytes_read,
-        "problems": outcome.problems.len(),
+        "problems": problems.len(),
         "more_paths": outcome.touched.more_paths,
     }))
 }
 
-fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
+fn summarize(checked: &Checked, cx: &Context) {
+    let Checked { place, data, outcome, .. } = checked;
+    let at = place.as_ref().map(|place| format!(" at {}", place.shown())).unwrap_or_default();
     let (packs, objects) =
         (size::count(outcome.packs, "pack"), size::count(outcome.objects, "object"));
     let commits = size::count(outcome.commits, "commit");
     cx.ui().status(format_args!(
-        "Checked {packs} with {objects}, and {commits} that branches and tags reach"
+        "Checked {packs} with {objects}{at}, and {commits} that branches and tags reach"
     ));
     if outcome.absent_objects > 0 {
         let (absent, packs) = (
@@ -146,16 +211,16 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
         cx.ui().status(format_args!("{absent} of {packs} lie elsewhere and were not looked at"));
     }
     let read = Size(outcome.bytes_read);
-    match data {
+    match *data {
         Data::None => {}
         Data::Sample(part) => {
             cx.ui().status(format_args!("Read {read}, {:.1} % of the data", part * 100.0));
         }
         Data::All => cx.ui().status(format_args!("Read {read}, all of the data")),
     }
-    tell_shadows(outcome, cx);
-    match outcome.problems.len() as u64 {
-        0 if data == Data::All => cx.ui().status(format_args!("Everything is as it should be")),
+    tell_shadows(checked, cx);
+    match checked.problems().len() as u64 {
+        0 if *data == Data::All => cx.ui().status(format_args!("Everything is as it should be")),
         0 => cx.ui().status(format_args!("No damage found; --data reads all contents, too")),
         problems => {
             let rest = match data {
@@ -163,13 +228,20 @@ fn summarize(outcome: &Outcome, data: Data, cx: &Context) {
                 _ => "--data reads all contents and may find more",
             };
             cx.ui().warning(format_args!("{} found; {rest}", size::count(problems, "problem")));
-            hints(outcome, data, cx);
+            hints(checked, cx);
         }
     }
 }
 
 /// What to do about problems that touch no commit.
-fn hints(outcome: &Outcome, data: Data, cx: &Context) {
+fn hints(checked: &Checked, cx: &Context) {
+    let Checked { place, data, outcome, .. } = checked;
+    if let Some(place) = place {
+        let name = text::word(place.shown().as_bytes());
+        return cx.ui().status(format_args!(
+            "`snap push {name} --all --tags` from a store that has what is lost sends it again"
+        ));
+    }
     let lost = outcome.problems.iter().filter_map(|problem| match problem {
         Problem::RefLost { name, id } => {
             let noun = if name.kind() == RefKind::Tag { "tag" } else { "branch" };
@@ -186,25 +258,27 @@ fn hints(outcome: &Outcome, data: Data, cx: &Context) {
     };
     let touched = &outcome.touched;
     let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
-    if data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
+    if *data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
         cx.ui().status(format_args!(
             "No commit needs what is damaged; the damaged packs can be deleted from objects/"
         ));
     }
 }
 
-fn tell_shadows(outcome: &Outcome, cx: &Context) {
-    let Shadowed { packs, withdrawn, failed } = &outcome.shadowed;
+fn tell_shadows(checked: &Checked, cx: &Context) {
+    let Shadowed { packs, withdrawn, failed } = &checked.outcome.shadowed;
+    let later = match checked.place {
+        None => "the next commit stores them again from files that still have the content",
+        Some(_) => "the next push sends them again from the store here",
+    };
     if let Some(error) = failed {
         cx.ui().warning(format_args!(
-            "the damage cannot be recorded, so commits still rely on damaged objects: {error}"
+            "the damage cannot be recorded, so damaged objects are still relied on: {error}"
         ));
     } else if *packs > 0 {
         let packs = size::count(*packs, "pack");
-        cx.ui().status(format_args!(
-            "Damaged objects in {packs} are not relied on any more: the next commit stores them \
-             again from files that still have the content"
-        ));
+        cx.ui()
+            .status(format_args!("Damaged objects in {packs} are not relied on any more: {later}"));
     }
     if *withdrawn > 0 {
         let packs = size::count(*withdrawn, "pack");
@@ -213,7 +287,7 @@ fn tell_shadows(outcome: &Outcome, cx: &Context) {
 }
 
 /// A problem and what is behind it.
-fn chain(problem: &Problem) -> String {
+fn chain(problem: &dyn Error) -> String {
     let mut shown = problem.to_string();
     let mut cause = problem.source();
     while let Some(error) = cause {

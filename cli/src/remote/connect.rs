@@ -51,6 +51,11 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
+    /// For a command that only fetches.
+    pub(crate) fn of_download(limit_download: Option<u64>) -> Self {
+        Self { limit_upload: None, limit_download }
+    }
+
     /// With what the settings say where nothing was given.
     fn settled(&self, cx: &Context) -> Result<(Option<u64>, Option<u64>), CliError> {
         let (upload, download) = cx.settings_here()?.0.limits()?;
@@ -73,7 +78,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// The store, and what must not go before it.
-    pub(super) fn into_parts(self) -> (RemoteStore, Option<Arc<Scratch>>) {
+    pub(crate) fn into_parts(self) -> (RemoteStore, Option<Arc<Scratch>>) {
         (self.store, self.scratch)
     }
 

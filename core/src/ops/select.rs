@@ -8,7 +8,7 @@
 //! for. Of a partial pack what is wanted and lies elsewhere is fetched.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -61,10 +61,33 @@ pub struct Gather<'a> {
     pub scratch: &'a Path,
     /// zstd level for what has to be compressed again.
     pub level: i32,
+    /// Packs that the other side had, and has lost: they go as they are, even
+    /// when only a part of them is wanted.
+    pub lost: &'a BTreeSet<PackId>,
 }
 
-/// Says whether the other side has an object, with all that it refers to.
-pub type Has<'a> = dyn Fn(&ObjectId) -> Result<bool, StoreError> + 'a;
+/// What the other side has of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// The object, and all that it refers to.
+    All,
+    /// The object, but perhaps not all that it refers to.
+    Alone,
+    /// It had the object, and has lost it.
+    Lost,
+    /// It never had the object.
+    Nothing,
+}
+
+impl Holding {
+    /// Of a side that has each object with all that it refers to, or not at all.
+    pub fn of(has: bool) -> Self {
+        if has { Self::All } else { Self::Nothing }
+    }
+}
+
+/// Says what the other side has of an object.
+pub type Has<'a> = dyn Fn(&ObjectId) -> Result<Holding, StoreError> + 'a;
 
 /// The packs.
 #[derive(Debug)]
@@ -78,6 +101,8 @@ pub struct Selection<'s> {
     pub objects: u64,
     /// Their bytes, uncompressed.
     pub raw_bytes: u64,
+    /// Objects among them that the other side had, and has lost.
+    pub lost: u64,
 }
 
 impl<'s> Selection<'s> {
@@ -95,13 +120,13 @@ impl<'s> Selection<'s> {
     ) -> Result<Self, SelectError> {
         observer.phase(Phase::Structure, None);
         let wanted = Wanted::find(store, commits, has, observer)?;
-        let (whole, parts) = wanted.packs(store, observer)?;
+        let (whole, parts) = wanted.packs(store, gather.lost, observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
         };
-        let Wanted { objects, raw_bytes, .. } = wanted;
-        Ok(Self { store, whole, gathered, objects, raw_bytes })
+        let Wanted { objects, raw_bytes, lost, .. } = wanted;
+        Ok(Self { store, whole, gathered, objects, raw_bytes, lost })
     }
 
     /// The packs, and the store in which each lies.
@@ -132,6 +157,7 @@ struct Wanted {
     touched: BTreeMap<u32, u64>,
     objects: u64,
     raw_bytes: u64,
+    lost: u64,
 }
 
 impl Wanted {
@@ -141,11 +167,20 @@ impl Wanted {
         has: &Has<'_>,
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
-        let mut wanted =
-            Self { marks: Marks::new(store), touched: BTreeMap::new(), objects: 0, raw_bytes: 0 };
+        let (marks, touched) = (Marks::new(store), BTreeMap::new());
+        let mut wanted = Self { marks, touched, objects: 0, raw_bytes: 0, lost: 0 };
+        // What is walked although it is not wanted.
+        let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &Place| {
-            let new = !has(id)? && wanted.marks.mark(id)?;
+            let holding = has(id)?;
+            match holding {
+                Holding::All => return Ok(false),
+                Holding::Alone => return passed.mark(id),
+                Holding::Lost | Holding::Nothing => {}
+            }
+            let new = wanted.marks.mark(id)?;
             if new {
+                wanted.lost += u64::from(holding == Holding::Lost);
                 *wanted.touched.entry(place.pack).or_default() += 1;
                 wanted.objects += 1;
                 wanted.raw_bytes += u64::from(place.bytes);
@@ -196,6 +231,7 @@ impl Wanted {
     fn packs(
         &self,
         store: &Store,
+        lost: &BTreeSet<PackId>,
         observer: &dyn Observer,
     ) -> Result<(Vec<PackId>, Vec<PackFile>), SelectError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
@@ -217,7 +253,8 @@ impl Wanted {
                 let source = FormatError::Invalid { what: "object table", at: 0 };
                 return Err(StoreError::Format { pack: id, source }.into());
             }
-            if all && !store.is_shadowed(&id) && self.made_whole(store, &id)? {
+            let goes_whole = all || lost.contains(&id);
+            if goes_whole && !store.is_shadowed(&id) && self.made_whole(store, &id)? {
                 whole.push(id);
             } else {
                 parts.push(pack);

@@ -54,7 +54,7 @@ pub use marks::Marks;
 pub use need::Needed;
 pub use objects::{Place, Store, actual_id};
 pub use pack_reader::PackFile;
-pub use partial::CopyError;
+pub use partial::{Contents, CopyError};
 pub use relied::Reliance;
 pub use shadow::{ShadowVersion, damage};
 pub use share::{Share, Shares};

@@ -11,6 +11,7 @@ use std::{
 use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        kind::ErrorKind,
         limits,
         observe::{Note, Observer, Silent},
     },
@@ -365,7 +366,8 @@ impl Store {
             }
             match self.object_at(id, &place) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
-                Err(error) if !error.is_elsewhere() => {
+                // Elsewhere it may be lost, or damaged.
+                Err(error) if !error.is_elsewhere() || error.kind() == ErrorKind::Damaged => {
                     return self.object_beside(id, &place, error);
                 }
                 bytes => return bytes,

@@ -21,8 +21,8 @@ use crate::{
         wire::FormatError,
     },
     store::{
-        PackFile, Place, Store, StoreError, catalog::Layout, distant::is_at, pack_reader::Home,
-        pack_writer::publish,
+        Distant, PackFile, Place, Store, StoreError, catalog::Layout, distant::is_at,
+        pack_reader::Home, pack_writer::publish,
     },
 };
 
@@ -330,7 +330,7 @@ pub enum CopyError {
 }
 
 /// A frame with the objects in it.
-type Contents<'a> = (&'a Frame, &'a [Object]);
+pub type Contents<'a> = (&'a Frame, &'a [Object]);
 
 impl PackFile {
     /// Writes bytes that are in every stub: those around the frames.
@@ -343,6 +343,54 @@ impl PackFile {
             at += bytes.len() as u64;
         }
         Ok(())
+    }
+
+    /// The ranges that [`PackFile::hash_at`] reads, in order, but for the ends of
+    /// the pack.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the object table cannot be read.
+    pub fn ranges_at(&self) -> Result<Vec<Range<u64>>, StoreError> {
+        let objects = self.objects()?;
+        Ok(self.batches(&objects).iter().map(|batch| range_of(batch)).collect())
+    }
+
+    /// Reads a pack where it lies, all of it, and returns what its bytes hash to.
+    /// A few MiB are held at a time. `check` is handed frames that follow each
+    /// other, with their bytes, which it may read again. `None` when the user
+    /// asked to stop.
+    ///
+    /// # Errors
+    /// [`StoreError::Distant`] when it cannot be read there.
+    pub fn hash_at(
+        &self,
+        source: &dyn Distant,
+        check: &mut dyn FnMut(&[Contents<'_>], &mut [u8]),
+        observer: &dyn Observer,
+    ) -> Result<Option<PackId>, StoreError> {
+        let read = |range: Range<u64>| {
+            let read = source.read(self.id(), range);
+            read.map_err(|source| StoreError::Distant { pack: self.id(), source })
+        };
+        let objects = self.objects()?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&read(0..self.frames_start())?);
+        for batch in self.batches(&objects) {
+            if observer.cancelled() {
+                return Ok(None);
+            }
+            let mut bytes = read(range_of(&batch))?;
+            check(&batch, &mut bytes);
+            hasher.update(&bytes);
+            observer.advance(bytes.len() as u64, 0);
+        }
+        let mut at = self.frames_end();
+        while at < self.file_bytes() {
+            let end = self.file_bytes().min(at + READ_BYTES);
+            hasher.update(&read(at..end)?);
+            at = end;
+        }
+        Ok(Some(PackId::from_bytes(*hasher.finalize().as_bytes())))
     }
 
     /// Checks every frame and object, and that the whole hashes to its name.
@@ -413,6 +461,13 @@ impl PackFile {
         let checked: Vec<_> = batch.par_iter().zip(stored).with_max_len(1).map(check).collect();
         checked.into_iter().collect()
     }
+}
+
+/// Where frames that follow each other lie.
+fn range_of(batch: &[Contents<'_>]) -> Range<u64> {
+    let start = batch.first().map_or(0, |(frame, _)| frame.offset);
+    let end = batch.last().map_or(0, |(frame, _)| frame.range().end);
+    start..end
 }
 
 fn hash_all(hasher: &mut blake3::Hasher, pieces: &[Vec<u8>]) {

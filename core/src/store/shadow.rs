@@ -158,6 +158,11 @@ impl Store {
         })
     }
 
+    /// Whether anything is shadowed.
+    pub fn has_shadows(&self) -> bool {
+        !self.catalog().shadows.is_empty()
+    }
+
     /// Whether any object of a pack is known to be damaged.
     pub fn is_damaged(&self, pack: &PackId) -> bool {
         self.catalog().shadows.is_damaged(pack)

@@ -58,22 +58,37 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`] when one is no ref.
     pub async fn all_refs(&self) -> Result<Vec<(RefName, CommitId)>, RemoteError> {
+        let (refs, damaged) = self.readable_refs().await?;
+        damaged.into_iter().next().map_or(Ok(refs), Err)
+    }
+
+    /// The same, with an error for each ref that is damaged.
+    ///
+    /// # Errors
+    /// [`RemoteError`] when they cannot be listed or read.
+    pub(crate) async fn readable_refs(
+        &self,
+    ) -> Result<(Vec<(RefName, CommitId)>, Vec<RemoteError>), RemoteError> {
         if let Some(all) = self.client().standings().await? {
             let named = |(name, at): (String, _)| Some((RefName::parse_full(&name)?, at));
             let mut refs: Vec<(RefName, CommitId)> = all.into_iter().filter_map(named).collect();
             refs.sort_unstable();
-            return Ok(refs);
+            return Ok((refs, Vec::new()));
         }
         let listed = self.client().list(REFS).await?;
         let names = listed.iter().filter_map(|object| RefName::parse_full(&object.key));
         let names: Vec<RefName> = names.collect();
         let standings = join_all(names.iter().map(|name| self.standing(name))).await;
-        let mut refs = Vec::with_capacity(names.len());
+        let (mut refs, mut damaged) = (Vec::with_capacity(names.len()), Vec::new());
         for (name, standing) in names.into_iter().zip(standings) {
-            // One that was removed since it was listed is no loss.
-            refs.extend(standing?.map(|standing| (name, standing.commit)));
+            match standing {
+                // One that was removed since it was listed is no loss.
+                Ok(standing) => refs.extend(standing.map(|standing| (name, standing.commit))),
+                Err(error @ RemoteError::Damaged { .. }) => damaged.push(error),
+                Err(error) => return Err(error),
+            }
         }
         refs.sort_unstable();
-        Ok(refs)
+        Ok((refs, damaged))
     }
 }

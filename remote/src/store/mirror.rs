@@ -1,7 +1,8 @@
 //! What is known of a store elsewhere: its packs without their frames.
 //!
 //! A store of stubs in a cache folder. Losing it costs reading the index
-//! again, nothing else; so nothing here is synced. Each stub belongs to a file
+//! again, and verifying the store again, nothing else; so nothing here is synced.
+//! What a verification finds damaged or lost there is shadowed here. Each stub belongs to a file
 //! of outlines that was read whole; one of which that is not known is left from
 //! somebody who was killed and would be believed to be complete, so whoever
 //! comes next removes it. Several processes may use the folder: it changes
@@ -20,7 +21,8 @@ use snap_core::{
         observe::Silent,
     },
     disk::{Disk, NewFile, scratch::unique_name},
-    format::outline::Outline,
+    format::{outline::Outline, shadow::Reason},
+    ops::select::Holding,
     store::{Store, StoreError},
 };
 
@@ -42,6 +44,9 @@ const KEPT: [(&str, bool); 2] = [("kept\n", true), ("ignored\n", false)];
 
 /// File that is there once the store was seen to be of the newest version.
 const NEWEST: &str = "version-2";
+
+/// File that is there while the store elsewhere is known to lack something.
+const DAMAGED: &str = "damaged";
 
 /// File that whoever changes the folder locks.
 const LOCK: &str = "lock";
@@ -210,6 +215,63 @@ impl Mirror {
         let _ = word.map(|(word, _)| self.write(CONDITIONS, word));
     }
 
+    /// What the store elsewhere has, as it is known now.
+    pub fn holdings(&self) -> Holdings<'_> {
+        Holdings { store: &self.store, is_damaged: self.is_damaged() }
+    }
+
+    /// Whether the store elsewhere is known to lack something that it should have.
+    pub fn is_damaged(&self) -> bool {
+        self.store.has_shadows() || self.dir.join(DAMAGED).exists()
+    }
+
+    /// Remembers that the store elsewhere lacks something. Where that fails, it is
+    /// taken for whole until it is verified again.
+    pub fn remember_damage(&self) {
+        let _ = self.write(DAMAGED, "");
+    }
+
+    /// Remembers whether the store elsewhere, whose mirror is in `dir`, is whole but
+    /// for what is shadowed.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be written.
+    pub fn note_whole(dir: &Path, disk: &Disk, is_whole: bool) -> Result<(), StoreError> {
+        let path = dir.join(DAMAGED);
+        match is_whole {
+            true if !path.exists() => {}
+            true => disk.remove(&path)?,
+            false => disk.write_whole(&dir.join("tmp").join(unique_name(DAMAGED)), &path, b"")?,
+        }
+        Ok(())
+    }
+
+    /// Packs of which something is damaged or lost there.
+    pub fn damaged_packs(&self) -> BTreeSet<PackId> {
+        match self.store.has_shadows() {
+            true => {
+                self.store.packs().into_iter().filter(|id| self.store.is_shadowed(id)).collect()
+            }
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Relies again on packs that were just written there, from bytes that hash
+    /// to their names.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be written.
+    pub fn rely_again(&self, packs: &[PackId]) -> Result<(), StoreError> {
+        if self.store.has_shadows() {
+            self.store.change_shadows(&|table| {
+                for id in packs {
+                    table.withdraw(id, Reason::Damaged);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
     /// Whether packs may have been sent that no outline tells of.
     pub fn may_have_sent(&self) -> bool {
         self.dir.join(SENDING).exists()
@@ -229,6 +291,32 @@ impl Mirror {
     fn write(&self, name: &str, text: &str) -> Result<(), PathError> {
         let temporary = self.dir.join("tmp").join(unique_name(name));
         self.store.disk().write_whole(&temporary, &self.dir.join(name), text.as_bytes())
+    }
+}
+
+/// What a store elsewhere has of objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Holdings<'m> {
+    store: &'m Store,
+    is_damaged: bool,
+}
+
+impl Holdings<'_> {
+    /// What it has of an object. Only of a store that lacks nothing, as far as that
+    /// is known, does an object stand for all that it refers to.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read.
+    pub fn of(&self, id: &ObjectId) -> Result<Holding, StoreError> {
+        let is_known = self.store.locate(id)?.is_some();
+        if !self.is_damaged {
+            return Ok(Holding::of(is_known));
+        }
+        Ok(match (is_known, self.store.locate_unshadowed(id)?) {
+            (false, _) => Holding::Nothing,
+            (true, None) => Holding::Lost,
+            (true, Some(_)) => Holding::Alone,
+        })
     }
 }
 

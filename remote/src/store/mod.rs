@@ -70,6 +70,8 @@ pub struct RemoteStore {
     index_file_bytes: u64,
     /// What is known is forgotten only of a store that is there.
     is_kept: bool,
+    /// Where damaged files of its index are noted, instead of an error.
+    damaged_index: Option<Vec<RemoteError>>,
     /// Its settings, once they were read or written.
     config: Mutex<Option<Bytes>>,
     /// Which conditions the service keeps to, once that was needed.
@@ -102,6 +104,7 @@ impl RemoteStore {
             listed,
             index_file_bytes,
             is_kept: false,
+            damaged_index: None,
             config: Mutex::default(),
             conditions: OnceCell::new(),
         })

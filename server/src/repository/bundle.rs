@@ -2,7 +2,7 @@
 //! part of it are known, then copied from where the packs lie.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fs::File,
     io::{self, BufReader, Read, Write},
     ops::Range,
@@ -22,7 +22,7 @@ use snap_core::{
     ops::{
         bundle::{Error, unpack},
         reach,
-        select::{Gather, Selection},
+        select::{Gather, Holding, Selection},
     },
     store::{Marks, Place},
 };
@@ -165,9 +165,11 @@ impl Repository {
         since.dedup();
         let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
         reach::visit(store, &since, &mut enter, observer).map_err(Error::from)?;
-        let has = |id: &ObjectId| Ok(have.objects.contains(id) || theirs.is_marked(id)?);
+        let has =
+            |id: &ObjectId| Ok(Holding::of(have.objects.contains(id) || theirs.is_marked(id)?));
         let scratch = store.dir().join("tmp");
-        let gather = Gather { scratch: &scratch, level: self.repo.config().compression.level };
+        let (level, lost) = (self.repo.config().compression.level, BTreeSet::new());
+        let gather = Gather { scratch: &scratch, level, lost: &lost };
         let selection = Selection::make(store, &[commit], &has, gather, observer);
         let selection = selection.map_err(Error::from)?;
         let (objects, raw_bytes) = (selection.objects, selection.raw_bytes);

@@ -45,7 +45,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Change, Head, RefError},
     },
-    store::CopyError,
+    store::{CopyError, StoreError},
 };
 
 pub use self::bundle::{Have, Layout};
@@ -477,6 +477,32 @@ impl Repository {
         Ok(file.map(|file| file.into_parts().0))
     }
 
+    /// Whether a pack counts that somebody sends, and is what its name says. Nobody
+    /// sends what he takes to be here, so it is read; one that is lost or damaged is
+    /// not relied on any more, and what is sent takes its place.
+    fn is_whole_here(&self, id: &PackId) -> Result<bool, Problem> {
+        let store = self.repo.store();
+        if !store.packs().contains(id) {
+            return Ok(false);
+        }
+        if self.behind.is_some() || store.is_partial(id) {
+            return Ok(true);
+        }
+        let path = store.pack_path(id);
+        let actual = match staged::hash_of(&path) {
+            Ok(hash) => PackId::from_bytes(*hash.as_bytes()),
+            Err(error) if error.is_not_found() => {
+                self.refresh()?;
+                return Ok(store.packs().contains(id));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if actual != *id {
+            store.shadow_damage(&StoreError::PackHash { pack: *id, actual })?;
+        }
+        Ok(actual == *id)
+    }
+
     /// Takes a pack: hashes it as it comes, then checks every frame and every
     /// object in it, as long as whoever sends it waits for that. It does not count
     /// before it is [published](Self::publish).
@@ -485,7 +511,7 @@ impl Repository {
     /// [`Code::Rejected`] when it is not what its name says or is damaged;
     /// nothing is left of it then.
     pub fn receive(&self, id: PackId, pieces: Pieces) -> Result<Sent, Problem> {
-        if self.repo.store().packs().contains(&id) {
+        if self.is_whole_here(&id)? {
             return self.known();
         }
         let watch = pieces.observer();

@@ -130,10 +130,7 @@ impl Staged {
 
     /// Checks a pack that another process has left.
     fn look_again(&self, id: &PackId, path: &Path) -> Result<(), Problem> {
-        let mut hasher = blake3::Hasher::new();
-        let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
-        hasher.update_reader(file).map_err(PathError::when("read", path))?;
-        self.check(*id, hasher.finalize(), path, &Silent)
+        self.check(*id, hash_of(path)?, path, &Silent)
     }
 
     /// Checks a file that hashes to that: whether it is the pack of that name,
@@ -293,4 +290,12 @@ impl Staged {
 /// Reads a file of which a caller knows that it is short.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, PathError> {
     fs_err::read(path).map_err(PathError::when("read", path))
+}
+
+/// What the bytes of a file hash to.
+pub(super) fn hash_of(path: &Path) -> Result<blake3::Hash, PathError> {
+    let mut hasher = blake3::Hasher::new();
+    let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
+    hasher.update_reader(file).map_err(PathError::when("read", path))?;
+    Ok(hasher.finalize())
 }

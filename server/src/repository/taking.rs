@@ -235,7 +235,10 @@ impl Repository {
 
     /// Those that do not count yet.
     fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-        let there: BTreeSet<PackId> = self.repo.store().packs().into_iter().collect();
+        let store = self.repo.store();
+        // One that is damaged here does not count, and is replaced.
+        let is_relied_on = |id: &PackId| self.behind.is_some() || !store.is_damaged(id);
+        let there: BTreeSet<PackId> = store.packs().into_iter().filter(is_relied_on).collect();
         ids.difference(&there).copied().collect()
     }
 

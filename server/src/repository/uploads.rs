@@ -382,8 +382,10 @@ impl Repository {
             return Ok(part);
         }
         let (store, id) = (self.repo.store(), PackId::from_bytes(*hash.as_bytes()));
-        let counts = || store.packs().contains(&id).then(|| store.pack_path(&id));
-        let path = self.staged.pack(&id)?.or_else(counts);
+        let path = match self.staged.pack(&id)? {
+            None if self.is_whole_here(&id)? => Some(store.pack_path(&id)),
+            path => path,
+        };
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
         let whole = meta.map(|meta| Upload::Whole(meta.len()));
         whole.ok_or_else(|| Problem::not_found(format_args!("upload of {hash}")))
@@ -404,7 +406,7 @@ impl Repository {
         pieces: Pieces,
     ) -> Result<Resumed<Sent>, Problem> {
         let id = PackId::from_bytes(*coming.hash.as_bytes());
-        if self.repo.store().packs().contains(&id) {
+        if self.is_whole_here(&id)? {
             return self.known().map(Resumed::Whole);
         }
         let mut sent = Sent::Known;

@@ -3,7 +3,7 @@
 //! What goes in is a [`Selection`]: whole packs are copied as they are. Parts
 //! of others are gathered first, since the length of a pack comes before it.
 
-use std::{io::Write, path::Path};
+use std::{collections::BTreeSet, io::Write, path::Path};
 
 use crate::{
     base::{
@@ -14,7 +14,7 @@ use crate::{
     ops::{
         bundle::Error,
         reach,
-        select::{Gather, Selection},
+        select::{Gather, Holding, Selection},
     },
     store::{BundleError, BundleWriter, Marks, Place, Store},
 };
@@ -64,8 +64,9 @@ pub fn run(
         let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
         reach::visit(store, &options.since, &mut enter, observer)?;
     }
-    let has = |id: &ObjectId| theirs.is_marked(id);
-    let gather = Gather { scratch: options.scratch, level: options.level };
+    let has = |id: &ObjectId| theirs.is_marked(id).map(Holding::of);
+    let lost = BTreeSet::new();
+    let gather = Gather { scratch: options.scratch, level: options.level, lost: &lost };
     let selection = Selection::make(store, &[commit], &has, gather, observer)?;
 
     let mut since = options.since.clone();

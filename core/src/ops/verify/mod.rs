@@ -6,8 +6,10 @@
 //! operation: it is what the operation is there to find.
 //!
 //! What lies elsewhere is neither fetched nor damage: it is counted, and what
-//! only it would tell of is not looked at.
+//! only it would tell of is not looked at. A store that lies elsewhere as a
+//! whole is verified by [`run_elsewhere`], from the stubs of its packs.
 
+mod elsewhere;
 mod packs;
 mod shadows;
 mod structure;
@@ -29,6 +31,7 @@ use crate::{
     store::{Store, StoreError},
 };
 
+pub use elsewhere::{Elsewhere, run_elsewhere};
 pub use shadows::Shadowed;
 pub use touched::{Touched, TouchedPath};
 
@@ -86,6 +89,22 @@ pub enum Problem {
         pack: PackId,
         /// What it hashes to.
         actual: PackId,
+    },
+    /// The index of a store elsewhere names a pack that is not there.
+    #[error("pack {pack} is lost: the index names it, and it is not there")]
+    PackLost {
+        /// The pack.
+        pack: PackId,
+    },
+    /// A pack elsewhere does not have the length that the index says.
+    #[error("pack {pack} is damaged: it has {found} bytes instead of {expected}")]
+    PackLength {
+        /// The pack.
+        pack: PackId,
+        /// Its length by the index.
+        expected: u64,
+        /// Its length in the listing.
+        found: u64,
     },
     /// Objects of a frame cannot be read.
     #[error("cannot read a frame of pack {pack} (objects in it: {objects})")]
@@ -186,7 +205,12 @@ impl VerifyError {
 
 /// Gathers problems from several threads.
 #[derive(Debug, Default)]
-struct Findings {
+struct Findings<'s> {
+    /// The stubs of a store elsewhere. An object of it that is shadowed in every
+    /// place counts as bad.
+    stubs: Option<&'s Store>,
+    /// Why the store elsewhere cannot be asked any more.
+    failed: Mutex<Option<StoreError>>,
     problems: Mutex<Vec<Problem>>,
     /// Objects that are missing or damaged.
     bad: Mutex<BTreeSet<ObjectId>>,
@@ -194,7 +218,40 @@ struct Findings {
     shadows: Mutex<shadows::Found>,
 }
 
-impl Findings {
+impl<'s> Findings<'s> {
+    /// For a store elsewhere, of which the stubs are here.
+    fn elsewhere(stubs: &'s Store) -> Self {
+        Self { stubs: Some(stubs), ..Self::default() }
+    }
+
+    /// Whether the store lies elsewhere.
+    fn is_elsewhere(&self) -> bool {
+        self.stubs.is_some()
+    }
+
+    /// Whether the store lies elsewhere, and an object of it is bad, by what was
+    /// found out of its pack.
+    fn is_lost(&self, id: &ObjectId) -> bool {
+        self.is_elsewhere() && self.is_bad(id)
+    }
+
+    /// Ends the verification: an error says nothing about the store.
+    fn fail(&self, error: StoreError) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    /// Whether to go on.
+    ///
+    /// # Errors
+    /// [`VerifyError::Interrupted`], or the error that [`Findings::fail`] was given.
+    fn go_on(&self, observer: &dyn Observer) -> Result<(), VerifyError> {
+        if observer.cancelled() {
+            return Err(VerifyError::Interrupted);
+        }
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
     fn add(&self, problem: Problem, bad: impl IntoIterator<Item = ObjectId>) {
         bad.into_iter().for_each(|id| self.add_bad(id));
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
@@ -218,12 +275,24 @@ impl Findings {
     }
 
     fn is_bad(&self, id: &ObjectId) -> bool {
-        self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+        let is_known = self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
+        is_known || self.stubs.is_some_and(|store| is_unreliable(store, id))
+    }
+
+    fn into_problems(self) -> Vec<Problem> {
+        self.problems.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_empty(&self) -> bool {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
+}
+
+/// Whether an object is shadowed in every place.
+fn is_unreliable(store: &Store, id: &ObjectId) -> bool {
+    store.has_shadows()
+        && matches!(store.locate(id), Ok(Some(_)))
+        && matches!(store.locate_unshadowed(id), Ok(None))
 }
 
 /// Checks the whole store.
@@ -258,7 +327,7 @@ pub fn run(
         outcome.touched = touched::find(repo.store(), &commits, &findings, observer)?;
     }
     repo.store().tell_repairs(observer);
-    outcome.problems = findings.problems.into_inner().unwrap_or_else(PoisonError::into_inner);
+    outcome.problems = findings.into_problems();
     Ok(outcome)
 }
 

@@ -36,7 +36,7 @@ struct Counts {
 pub(super) fn check(
     store: &Store,
     data: Data,
-    findings: &Findings,
+    findings: &Findings<'_>,
     observer: &dyn Observer,
     outcome: &mut Outcome,
 ) -> Result<(), VerifyError> {
@@ -77,7 +77,7 @@ fn check_pack(
     store: &Store,
     id: PackId,
     data: Data,
-    (findings, reindexed): (&Findings, &AtomicBool),
+    (findings, reindexed): (&Findings<'_>, &AtomicBool),
     observer: &dyn Observer,
     counts: &Counts,
 ) -> Result<(), StoreError> {
@@ -110,12 +110,7 @@ fn check_pack(
             count_absent(store, (id, own), counts)?;
             continue;
         }
-        let chosen = match data {
-            Data::None => false,
-            Data::Sample(part) => (random.hash_one(number) as f64) < part * u64::MAX as f64,
-            Data::All => true,
-        };
-        if chosen {
+        if is_chosen(data, random.hash_one(number)) {
             frames.push((frame, own));
         }
     }
@@ -137,6 +132,15 @@ fn check_pack(
     Ok(())
 }
 
+/// Whether a frame is read, by a random number that it was given.
+pub(super) fn is_chosen(data: Data, random: u64) -> bool {
+    match data {
+        Data::None => false,
+        Data::Sample(part) => (random as f64) < part * u64::MAX as f64,
+        Data::All => true,
+    }
+}
+
 /// Counts objects of a frame that is not here, but for those that another
 /// pack has.
 fn count_absent(
@@ -153,7 +157,7 @@ fn count_absent(
 }
 
 /// Hashes a whole pack file and compares that with its name.
-fn check_hash(store: &Store, id: PackId, findings: &Findings) -> Result<(), StoreError> {
+fn check_hash(store: &Store, id: PackId, findings: &Findings<'_>) -> Result<(), StoreError> {
     let path = store.pack_path(&id);
     let mut file = match fs_err::File::open(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -177,8 +181,18 @@ fn check_hash(store: &Store, id: PackId, findings: &Findings) -> Result<(), Stor
     Ok(())
 }
 
-fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object], findings: &Findings) {
-    let raw = match pack.raw(frame) {
+fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object], findings: &Findings<'_>) {
+    check_expanded(pack, objects, pack.raw(frame), findings);
+}
+
+/// Checks the objects of a frame that was read and expanded.
+pub(super) fn check_expanded(
+    pack: &PackFile,
+    objects: &[Object],
+    raw: Result<Vec<u8>, StoreError>,
+    findings: &Findings<'_>,
+) {
+    let raw = match raw {
         Ok(raw) => raw,
         Err(source) => {
             findings.shadow_objects(pack.id(), objects.iter().map(|object| object.id));

@@ -35,7 +35,7 @@ pub(super) struct Found {
     whole: BTreeSet<PackId>,
 }
 
-impl Findings {
+impl Findings<'_> {
     /// Nothing of a pack may be relied on.
     pub(super) fn shadow_pack(&self, pack: PackId, error: Option<&StoreError>) {
         // A pack that only a newer snap can read is not damaged.
@@ -52,6 +52,13 @@ impl Findings {
     /// An object could not be read where it was looked up. It is shadowed there
     /// if that place is to blame.
     pub(super) fn add_unreadable(&self, store: &Store, id: ObjectId, source: StoreError) {
+        if self.is_elsewhere() && source.is_elsewhere() {
+            match source.kind() {
+                ErrorKind::Damaged => self.shadow_place(store, id),
+                // It was not asked, or did not answer.
+                _ => return self.fail(source),
+            }
+        }
         match damage(&source) {
             // Only one frame of the pack is wrong.
             Some(_) if matches!(source, StoreError::Frame { .. } | StoreError::Expand { .. }) => {
@@ -104,7 +111,7 @@ impl Findings {
 /// written, it holds for the rest of this run, and `outcome` says why.
 pub(super) fn apply(
     store: &Store,
-    findings: &Findings,
+    findings: &Findings<'_>,
     outcome: &mut Shadowed,
 ) -> Result<(), StoreError> {
     let found = {

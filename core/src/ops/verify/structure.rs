@@ -8,8 +8,10 @@ use rayon::prelude::*;
 use crate::{
     base::{
         id::{BlobId, CommitId, TreeId},
+        kind::ErrorKind,
         limits,
         observe::{Observer, Phase},
+        time::Time,
     },
     format::{
         pack::ObjectKind,
@@ -26,7 +28,7 @@ use crate::{
 };
 
 /// Where all refs point; a ref that cannot be read is a finding.
-pub(super) fn tips(repo: &Repo, findings: &Findings) -> Result<Vec<CommitId>, VerifyError> {
+pub(super) fn tips(repo: &Repo, findings: &Findings<'_>) -> Result<Vec<CommitId>, VerifyError> {
     let mut tips = Vec::new();
     for kind in [RefKind::Branch, RefKind::Tag] {
         for name in repo.refs().names(kind)? {
@@ -76,7 +78,7 @@ fn lost_refs(repo: &Repo) -> Result<Vec<(RefName, CommitId)>, RefError> {
 pub(super) fn check(
     store: &Store,
     tips: &[CommitId],
-    findings: &Findings,
+    findings: &Findings<'_>,
     observer: &dyn Observer,
     outcome: &mut Outcome,
 ) -> Result<Vec<Dated>, VerifyError> {
@@ -97,9 +99,19 @@ pub(super) fn check(
                 walk(store, commit.tree, &marks, findings, observer, outcome)?;
             }
             // An unknown id is met anew each time, but leads nowhere.
-            Err(source) => findings.add_unreadable(store, id.object(), source),
+            Err(source) => {
+                if findings.is_elsewhere() {
+                    // Its date is not known: it comes last.
+                    commits.push((Time::default(), id));
+                }
+                // That of a lost pack is no problem of its own.
+                if !(source.kind() == ErrorKind::Damaged && findings.is_lost(&id.object())) {
+                    findings.add_unreadable(store, id.object(), source);
+                }
+            }
         }
     }
+    findings.go_on(observer)?;
     commits.sort_unstable_by(|a, b| b.cmp(a));
     Ok(commits)
 }
@@ -108,7 +120,7 @@ fn walk(
     store: &Store,
     root: TreeId,
     marks: &Marks,
-    findings: &Findings,
+    findings: &Findings<'_>,
     observer: &dyn Observer,
     outcome: &mut Outcome,
 ) -> Result<(), VerifyError> {
@@ -116,10 +128,12 @@ fn walk(
     // level and its first name.
     let mut waiting = vec![(root, 0usize, None)];
     while let Some((id, depth, place)) = waiting.pop() {
-        if observer.cancelled() {
-            return Err(VerifyError::Interrupted);
-        }
+        findings.go_on(observer)?;
         if !marks.mark(&id.object())? {
+            continue;
+        }
+        // Its pack is a problem already, and may be read from a copy here.
+        if findings.is_lost(&id.object()) {
             continue;
         }
         if depth > limits::DEPTH {
@@ -162,8 +176,11 @@ fn walk(
 }
 
 /// Checks that a content is there, with all its chunks and of the right size.
-fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings) {
+fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings<'_>) {
     let object = id.object();
+    if findings.is_lost(&object) {
+        return;
+    }
     let found = match store.content(&id) {
         // Its list of chunks lies elsewhere.
         Err(StoreError::Absent { .. }) => return,
@@ -210,7 +227,7 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings) {
 /// own bytes.
 pub(super) fn check_lists(
     store: &Store,
-    findings: &Findings,
+    findings: &Findings<'_>,
     observer: &dyn Observer,
     outcome: &mut Outcome,
 ) -> Result<(), VerifyError> {
@@ -228,7 +245,7 @@ pub(super) fn check_lists(
     if observer.cancelled() { Err(VerifyError::Interrupted) } else { Ok(()) }
 }
 
-fn check_list(store: &Store, id: BlobId, findings: &Findings, observer: &dyn Observer) -> u64 {
+fn check_list(store: &Store, id: BlobId, findings: &Findings<'_>, observer: &dyn Observer) -> u64 {
     let object = id.object();
     let Ok(Content::Chunks(chunks)) = store.content(&id) else { return 0 };
     let mut hasher = blake3::Hasher::new();

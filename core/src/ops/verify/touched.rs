@@ -44,7 +44,7 @@ pub struct Touched {
 pub(super) fn find(
     store: &Store,
     commits: &[Dated],
-    findings: &Findings,
+    findings: &Findings<'_>,
     observer: &dyn Observer,
 ) -> Result<Touched, VerifyError> {
     let mut search = Search {
@@ -59,6 +59,10 @@ pub(super) fn find(
         if observer.cancelled() {
             return Err(VerifyError::Interrupted);
         }
+        if findings.is_bad(&id.object()) {
+            search.touched.commits.push(*id);
+            continue;
+        }
         let Ok(commit) = store.commit(id) else { continue };
         if search.tree(*id, commit.tree)? {
             search.touched.commits.push(*id);
@@ -69,7 +73,7 @@ pub(super) fn find(
 
 struct Search<'s> {
     store: &'s Store,
-    findings: &'s Findings,
+    findings: &'s Findings<'s>,
     /// Trees with nothing wrong below.
     whole: Marks,
     /// Trees with something wrong below.

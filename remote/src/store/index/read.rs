@@ -9,7 +9,11 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use snap_core::{
-    base::{id::PackId, io::PathError, limits},
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        limits,
+    },
     disk::scratch::Scratch,
     format::{
         outline::{self, Name},
@@ -29,6 +33,9 @@ const LISTINGS: u32 = 5;
 /// The first pause before that; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Objects that are remembered of each pack that no file tells of any more.
+const UNTOLD_OBJECTS: usize = 100;
+
 /// Files that are read at once, each of which is held in memory.
 const FILES_AT_ONCE: usize = 12;
 
@@ -44,9 +51,61 @@ impl RemoteStore {
         self.take_in_listed(listed).await
     }
 
+    /// The same, which passes over files of the index that are damaged or cannot
+    /// be found, and returns an error for each. With `all`, files that are known
+    /// are read again as well.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::refresh`].
+    pub(crate) async fn refresh_around_damage(
+        &mut self,
+        all: bool,
+    ) -> Result<Vec<RemoteError>, RemoteError> {
+        self.damaged_index = Some(Vec::new());
+        let refreshed = self.refresh().await;
+        let mut damaged = self.damaged_index.take().unwrap_or_default();
+        match refreshed {
+            Err(error @ RemoteError::Vanished { .. }) => damaged.push(error),
+            other => other?,
+        }
+        if all {
+            let known = self.listed.iter().filter(|(name, _)| self.mirror.knows(name));
+            let mut files = self.files(known.map(|(name, bytes)| (name.clone(), *bytes)).collect());
+            while let Some((name, read)) = files.next().await {
+                match read {
+                    Ok(bytes) => damaged.extend(self.check(&name, &bytes, |_| Ok(())).err()),
+                    Err(error) if matches!(error.what, What::NotFound | What::TooLong) => {
+                        damaged.push(error.into());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Passes over a file of the index that is damaged, where that is wanted.
+    fn pass_over<T>(&mut self, result: Result<T, RemoteError>) -> Result<Option<T>, RemoteError> {
+        match (result, &mut self.damaged_index) {
+            (Err(error @ RemoteError::Damaged { .. }), Some(damaged)) => {
+                // The listing may be made anew, and the file be read again.
+                let key = |error: &RemoteError| match error {
+                    RemoteError::Damaged { key, .. } => Some(key.clone()),
+                    _ => None,
+                };
+                if damaged.iter().all(|other| key(other) != key(&error)) {
+                    damaged.push(error);
+                }
+                Ok(None)
+            }
+            (result, _) => result.map(Some),
+        }
+    }
+
     /// Reads what is new in a listing.
     pub(crate) async fn take_in_listed(&mut self, listed: Vec<Listed>) -> Result<(), RemoteError> {
         let (mut listed, mut pause) = (names(listed), PAUSE);
+        let mut untold = Vec::new();
         for number in 1.. {
             let gone = self.read_new(&listed).await?;
             if gone.is_none() && self.are_covered(&listed).await? {
@@ -60,6 +119,7 @@ impl RemoteStore {
                 if self.is_kept {
                     self.must_be_there().await?;
                 }
+                untold.extend(self.untold_objects(&listed)?);
                 // A store that is gone may be on a disk that is not mounted now.
                 let was_seen = self.mirror.was_seen();
                 self.mirror.reset()?;
@@ -77,6 +137,10 @@ impl RemoteStore {
         }
         if !listed.is_empty() {
             self.mirror.remember_seen();
+            if self.lacks_any(&untold)? {
+                // A file of the index is lost, and what it told of with it.
+                self.mirror.remember_damage();
+            }
         }
         let known = self.mirror.outlines();
         let gone: Vec<String> =
@@ -113,6 +177,31 @@ impl RemoteStore {
         Ok(true)
     }
 
+    /// Some objects of each pack that is known here and told of by no file that is
+    /// listed.
+    fn untold_objects(&self, listed: &BTreeMap<String, u64>) -> Result<Vec<ObjectId>, RemoteError> {
+        let known = self.mirror.outlines();
+        let (here, gone): (Vec<_>, Vec<_>) =
+            known.iter().partition(|(name, _)| listed.contains_key(*name));
+        let told: BTreeSet<&PackId> = here.into_iter().flat_map(|(_, packs)| packs).collect();
+        let gone: BTreeSet<&PackId> = gone.into_iter().flat_map(|(_, packs)| packs).collect();
+        let mut objects = Vec::new();
+        for id in gone.difference(&told) {
+            let pack = self.mirror.store().open_pack(id)?;
+            objects.extend(pack.objects()?.iter().take(UNTOLD_OBJECTS).map(|object| object.id));
+        }
+        Ok(objects)
+    }
+
+    fn lacks_any(&self, objects: &[ObjectId]) -> Result<bool, RemoteError> {
+        for id in objects {
+            if !self.mirror.has(id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Reads the files that are not known; names one that is not there.
     async fn read_new(
         &mut self,
@@ -134,10 +223,12 @@ impl RemoteStore {
         while let Some((name, read)) = files.next().await {
             match read {
                 Ok(bytes) if name.ends_with(GROUP) => {
-                    gone = self.take_in_group(&name, &bytes).await?.or(gone);
+                    let taken = self.take_in_group(&name, &bytes).await;
+                    gone = self.pass_over(taken)?.flatten().or(gone);
                 }
                 Ok(bytes) => {
-                    let outlines = self.check(&name, &bytes, outline::decode)?;
+                    let outlines = self.check(&name, &bytes, outline::decode);
+                    let Some(outlines) = self.pass_over(outlines)? else { continue };
                     self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
                 }
                 Err(error) if error.what == What::NotFound => gone = Some(name),

@@ -106,7 +106,9 @@ async fn arrived(remote: &RemoteStore) -> Result<HashMap<String, u64>, RemoteErr
     let listed = remote.client().list(OBJECTS).await?;
     let named = listed.into_iter().filter_map(|object| {
         let name = object.key.strip_prefix(OBJECTS)?.to_owned();
-        name.parse::<PackId>().is_ok().then_some((name, object.bytes))
+        let id = name.parse::<PackId>().ok()?;
+        // One that is damaged goes again.
+        (!remote.mirror().store().is_shadowed(&id)).then_some((name, object.bytes))
     });
     Ok(named.collect())
 }

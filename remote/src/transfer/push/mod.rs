@@ -16,6 +16,10 @@
 //! one. Where all is there already the refs alone are asked for, and a listing
 //! only if one of them is to move.
 //!
+//! Where the mirror says that something is damaged or lost there, all that the
+//! commits reach is walked, and what is lost goes again under the names of its
+//! packs, if they are here.
+//!
 //! Interrupted at any point, what arrived is found again by its name: packs
 //! are named by their bytes, gathering the same makes the same bytes, and a
 //! note here says that some may be there. To a snap server a pack goes on where it
@@ -34,10 +38,10 @@ use std::{collections::HashMap, path::Path, thread};
 
 use snap_core::{
     base::{
-        id::{CommitId, ObjectId},
+        id::{CommitId, ObjectId, PackId},
         observe::Observer,
     },
-    ops::select::{Gather, Selection},
+    ops::select::{Gather, Holding, Selection},
     repo::{
         Repo,
         ref_name::{RefKind, RefName},
@@ -116,6 +120,7 @@ pub fn run(
     if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
         outcome.objects = selection.objects;
         outcome.raw_bytes = selection.raw_bytes;
+        outcome.sent_again = selection.lost;
         let sending = match sending {
             Some(sending) => sending,
             None => {
@@ -126,6 +131,11 @@ pub fn run(
         push.send(remote, found, sending, &mut outcome)?;
         let publication = remote.publication(selection.packs())?;
         runtime.block_on(remote.write_publication(publication))?;
+        let sent: Vec<PackId> = selection.packs().into_iter().map(|(_, id)| id).collect();
+        // A server may have kept what it had. The next verification reads it.
+        if !remote.client().keeps_index() {
+            remote.mirror().rely_again(&sent)?;
+        }
     } else if found == Found::Nothing {
         runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
     }
@@ -257,8 +267,10 @@ impl<'a> Push<'a> {
         }
         let mut prepared =
             Prepared { slots, found, selection: None, sending: None, arrived, fates: Vec::new() };
-        if goes {
-            let commits = self.commits(&fates);
+        // What is known to be lost there goes again, whether or not a ref moves.
+        let is_damaged = remote.mirror().is_damaged();
+        if goes || is_damaged {
+            let commits = self.commits(&fates, is_damaged);
             let all = commits.len() == fates.len();
             let same = all && known == remote.mirror().store().packs();
             match early?.filter(|_| same) {
@@ -281,6 +293,9 @@ impl<'a> Push<'a> {
     fn question(&self, remote: &RemoteStore) -> Result<Question, RemoteError> {
         if !remote.mirror().was_seen() {
             return Ok(Question::Survey);
+        }
+        if remote.mirror().is_damaged() {
+            return Ok(Question::RefsAndIndex);
         }
         for update in &self.options.refs {
             if !remote.mirror().has(&update.commit.object())? {
@@ -349,15 +364,27 @@ impl<'a> Push<'a> {
         commits: &[CommitId],
     ) -> Result<Selection<'a>, RemoteError> {
         let level = self.repo.config().compression.level;
-        let gather = Gather { scratch: self.options.scratch, level };
-        let has = |id: &ObjectId| remote.mirror().has(id);
+        let lost = remote.mirror().damaged_packs();
+        let gather = Gather { scratch: self.options.scratch, level, lost: &lost };
+        let store = self.repo.store();
+        let holdings = remote.mirror().holdings();
+        let has = |id: &ObjectId| match holdings.of(id)? {
+            // What is not here cannot be sent again.
+            Holding::Alone | Holding::Lost if !store.is_stored(id)? => Ok(Holding::All),
+            holding => Ok(holding),
+        };
         Ok(Selection::make(self.repo.store(), commits, &has, gather, self.observer)?)
     }
 
-    /// Commits of refs that are to move.
-    fn commits(&self, fates: &[Fate]) -> Vec<CommitId> {
+    /// Commits of refs that are to move and, if the store there is damaged, of
+    /// those that stand where they should.
+    fn commits(&self, fates: &[Fate], is_damaged: bool) -> Vec<CommitId> {
         let going = self.options.refs.iter().zip(fates);
-        let going = going.filter(|(_, fate)| matches!(fate, Fate::Go));
+        let going = going.filter(|(_, fate)| match fate {
+            Fate::Go => true,
+            Fate::Stands => is_damaged,
+            Fate::Moved(_) | Fate::Not(_) => false,
+        });
         going.map(|(update, _)| update.commit).collect()
     }
 

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub refs: Vec<Pushed>,
     /// Objects that the remote lacked.
     pub objects: u64,
+    /// Objects among them that the remote had, and has lost.
+    pub sent_again: u64,
     /// Uncompressed bytes of these objects.
     pub raw_bytes: u64,
     /// Bytes of packs that were sent.

@@ -1,0 +1,121 @@
+//! Verify: is a store elsewhere whole?
+//!
+//! Refs, index and packs are listed, in this order, since a push writes them in
+//! the other one: whatever a ref that was read stands on is in the index that is
+//! read after it. The rest is done by [`verify::run_elsewhere`] of the engine,
+//! on the mirror, which then knows what is damaged or lost ([`Mirror`]).
+
+use std::{collections::HashMap, sync::Arc};
+
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        kind::ErrorKind,
+        observe::Observer,
+    },
+    ops::verify::{self, Data, Elsewhere, Options, Problem, VerifyError},
+    store::{Distant, StoreError},
+};
+
+use crate::{
+    distant::{Contents, RemotePacks, Waiting},
+    store::{Found, Mirror, OBJECTS, RemoteError, RemoteStore},
+};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Refs and files of the index that are damaged or missing.
+    pub problems: Vec<RemoteError>,
+    /// The outcome for packs and structure.
+    pub found: verify::Outcome,
+}
+
+impl Outcome {
+    /// Whether nothing is wrong.
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty() && self.found.problems.is_empty()
+    }
+}
+
+/// What is asked before anything is walked.
+struct Asked {
+    tips: Vec<CommitId>,
+    lengths: HashMap<PackId, u64>,
+    problems: Vec<RemoteError>,
+}
+
+/// Checks the store elsewhere. Damage is noted in its mirror: the next push sends
+/// again what it can. Nothing is written there. Waits; not to be called by a thread
+/// of the runtime.
+///
+/// # Errors
+/// [`RemoteError::NoStore`]; others when it cannot be asked. Damage is in the
+/// outcome.
+pub fn run(
+    remote: RemoteStore,
+    options: &Options,
+    (waiting, observer): (&Waiting, &dyn Observer),
+) -> Result<Outcome, RemoteError> {
+    let mut remote = remote.kept();
+    let asking = waiting.unless_stopped(ask(&mut remote, options.data));
+    let Asked { tips, lengths, problems } = waiting.runtime.block_on(asking)?;
+    let (client, location, mirror) = remote.into_parts();
+    let packs = RemotePacks::of(client, location, waiting.clone());
+    let packs = packs.with_contents(Contents::Forget);
+    let dir = mirror.store().dir().to_owned();
+    let stubs = mirror.into_store().with_distant(Arc::new(packs.clone()));
+    let source: &dyn Distant = &packs;
+    let there = Elsewhere { tips: &tips, lengths: &lengths, source };
+    let found = verify::run_elsewhere(&stubs, &there, options, observer);
+    let found = found.map_err(|error| match error {
+        VerifyError::Ref(error) => error.into(),
+        VerifyError::Store(error) => error.into(),
+        // So is every error that is not known yet.
+        _ => RemoteError::Interrupted,
+    })?;
+    let outcome = Outcome { problems, found };
+    let is_known = outcome.problems.is_empty() && outcome.found.problems.iter().all(is_shadowed);
+    Mirror::note_whole(&dir, stubs.disk(), is_known)?;
+    Ok(outcome)
+}
+
+/// Whether the shadows say what a problem is about: the objects that it concerns
+/// lie in packs that the index names.
+fn is_shadowed(problem: &Problem) -> bool {
+    match problem {
+        Problem::PackLost { .. }
+        | Problem::PackLength { .. }
+        | Problem::PackHash { .. }
+        | Problem::Pack { .. }
+        | Problem::Frame { .. } => true,
+        Problem::Object { source, .. } => !matches!(source, StoreError::Missing { .. }),
+        _ => false,
+    }
+}
+
+async fn ask(remote: &mut RemoteStore, data: Data) -> Result<Asked, RemoteError> {
+    // What is known may be of a store that is gone.
+    remote.must_be_there().await.map_err(|error| match error {
+        RemoteError::Emptied { location } if !remote.mirror().was_seen() => {
+            RemoteError::NoStore { location }
+        }
+        error => error,
+    })?;
+    if remote.look().await? == Found::Nothing {
+        return Err(RemoteError::NoStore { location: remote.location().to_owned() });
+    }
+    let (refs, mut problems) = remote.readable_refs().await?;
+    match remote.default_branch().await {
+        Err(error) if error.kind() == ErrorKind::Damaged => problems.push(error),
+        other => drop(other?),
+    }
+    problems.extend(remote.refresh_around_damage(data == Data::All).await?);
+    let listed = remote.client().list(OBJECTS).await?;
+    let lengths = listed.into_iter().filter_map(|object| {
+        let id = object.key.strip_prefix(OBJECTS)?.parse().ok()?;
+        Some((id, object.bytes))
+    });
+    let tips = refs.into_iter().map(|(_, id)| id).collect();
+    Ok(Asked { tips, lengths: lengths.collect(), problems })
+}

@@ -1,0 +1,122 @@
+//! `snap verify REMOTE`, and the push that sends again what a remote lost.
+
+use crate::{
+    env::TestEnv,
+    remote::{env, folder, says},
+    serve::Serving,
+};
+
+/// A store with two commits at the remote `origin`, a folder called `there`.
+fn pushed() -> TestEnv {
+    let env = env();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["remote", "add", "origin", &url]).succeeds();
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    env.write("work/new.txt", "second\n");
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    env
+}
+
+/// Removes the larger pack at the remote, which has the first commit.
+fn lose_a_pack(env: &TestEnv, objects: &str) {
+    let packs = fs_err::read_dir(env.path(objects)).unwrap().map(|pack| pack.unwrap().path());
+    let lost = packs.max_by_key(|path| fs_err::metadata(path).unwrap().len()).unwrap();
+    fs_err::remove_file(lost).unwrap();
+}
+
+#[test]
+fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
+    let env = pushed();
+    insta::assert_snapshot!(env.snap_in("work", ["verify", "origin"]), @r"
+    exit: 0
+    --- stderr ---
+    Checked 2 packs with 8 objects at origin, and 2 commits that branches and tags reach
+    No damage found; --data reads all contents, too
+    ");
+    lose_a_pack(&env, "there/objects");
+    insta::assert_snapshot!(env.snap_in("work", ["push"]), @r"
+    exit: 0
+    --- stderr ---
+    main -> main  is at [SHORT ID]
+    Nothing to push: origin has it all
+    ");
+    insta::assert_snapshot!(env.snap_in("work", ["verify", "origin"]), @r"
+    exit: 4
+    --- stdout ---
+    damaged: pack [ID] is lost: the index names it, and it is not there
+    touched: commit [ID]
+    touched: commit [ID]
+    touched: notes.txt in commit [ID]
+    touched: sub in commit [ID]
+    --- stderr ---
+    Checked 2 packs with 8 objects at origin, and 1 commit that branches and tags reach
+    Damaged objects in 1 pack are not relied on any more: the next push sends them again from the store here
+    warning: 1 problem found; --data reads all contents and may find more
+    `snap push origin --all --tags` from a store that has what is lost sends it again
+    ");
+    let records = env.snap_in("work", ["verify", "origin", "--json"]).json();
+    let summary = records.last().unwrap();
+    assert_eq!((&summary["whole"], &summary["remote"]), (&false.into(), &"origin".into()));
+    let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
+    says(&ran, 0, &["of them had been lost there, and were sent again"]);
+    env.snap_in("work", ["verify", "origin", "--data"]).succeeds();
+    env.snap(["clone", "-q", &folder(&env, "there"), "cloned"]).succeeds();
+    assert_eq!(env.read("cloned/notes.txt"), "first\n");
+    env.snap_in("cloned", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn what_cannot_be_verified_is_refused() {
+    let env = pushed();
+    let ran = env.snap_in("work", ["verify", "nobody"]);
+    says(&ran, 1, &["there is no remote `nobody`"]);
+    let ran = env.snap_in("work", ["verify", "origin", "--against-files"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let ran = env.snap_in("work", ["verify", "--limit-download", "2M"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    let nothing = folder(&env, "nothing");
+    let ran = env.snap(["verify", &nothing]);
+    says(&ran, 1, &["there is no store at"]);
+    // A location needs no store here.
+    env.snap(["verify", &folder(&env, "there"), "--sample", "50%"]).succeeds();
+}
+
+#[test]
+fn a_server_that_lost_a_pack_is_told_and_gets_it_again() {
+    let env = env();
+    let serving = Serving::start(&env, "work");
+    env.snap(["clone", "-q", &serving.url, "there"]).succeeds();
+    env.snap_in("there", ["verify", "origin", "--data"]).succeeds();
+    lose_a_pack(&env, "work/.snap/objects");
+    let ran = env.snap_in("there", ["verify", "origin"]);
+    says(&ran, 4, &["found; "]);
+    assert!(ran.stdout.contains("touched: commit "), "{}", ran.stdout);
+    env.snap_in("there", ["push", "origin"]).succeeds();
+    env.snap_in("there", ["verify", "origin", "--data"]).succeeds();
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+    env.snap(["clone", "-q", &serving.url, "again"]).succeeds();
+    assert_eq!(env.read("again/notes.txt"), "first\n");
+}
+
+#[test]
+fn a_server_replaces_a_damaged_pack_by_the_one_that_is_sent() {
+    let env = env();
+    let serving = Serving::start(&env, "work");
+    env.snap(["clone", "-q", &serving.url, "there"]).succeeds();
+    for pack in fs_err::read_dir(env.path("work/.snap/objects")).unwrap() {
+        let pack = pack.unwrap().path();
+        let mut bytes = fs_err::read(&pack).unwrap();
+        bytes[20] ^= 1;
+        env.mode(&pack, 0o644);
+        fs_err::write(&pack, bytes).unwrap();
+    }
+    let ran = env.snap_in("there", ["verify", "origin", "--data"]);
+    says(&ran, 4, &["found; "]);
+    assert!(ran.stdout.contains("its bytes hash to "), "{}", ran.stdout);
+    let ran = env.snap_in("there", ["push", "origin"]);
+    says(&ran, 0, &["of them had been lost there, and were sent again"]);
+    env.snap_in("there", ["verify", "origin", "--data"]).succeeds();
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+    env.snap(["clone", "-q", &serving.url, "again"]).succeeds();
+}
