@@ -49,11 +49,11 @@ fn main() -> ExitCode {
 }
 
 /// Most files that this process asks to have open at once.
-const OPEN_FILES: u64 = 65_536;
+const OPEN_FILES: u64 = 1 << 20;
 
 /// Raises the soft limit on open files, which many systems set to 1,024 for the sake
 /// of programs that use `select`: a commit holds a descriptor for each folder that is
-/// under way.
+/// under way, and a server one for each connection.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);

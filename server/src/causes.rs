@@ -6,7 +6,7 @@ use std::{error::Error, fmt, iter};
 ///
 /// A formatter of the log that takes an error as a value may show its own
 /// message only, and the cause is what whoever reads the log needs.
-pub(crate) fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl fmt::Display + 'e {
+pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl fmt::Display + 'e {
     fmt::from_fn(move |f| {
         let all = iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
         let mut last = String::new();

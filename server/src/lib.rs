@@ -6,7 +6,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `causes` | an error with all its causes, for the log |
+//! | [`causes`] | an error with all its causes, for the log |
 //! | [`right`] | what may be done |
 //! | [`tls`] | a certificate and its key |
 //! | [`settings`] | what there is to choose, and a file that says it |
@@ -30,7 +30,7 @@ pub mod access;
 pub mod around;
 pub mod body;
 pub mod cache;
-mod causes;
+pub mod causes;
 pub mod hub;
 pub mod observe;
 pub mod page;

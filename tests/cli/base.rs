@@ -109,8 +109,14 @@ fn after_named_paths_onto_the_tip_the_files_still_lack_what_was_pulled() {
 fn a_commit_of_files_from_elsewhere_does_not_stand_for_the_projects_files() {
     let env = behind();
     env.write("other/x.txt", "elsewhere");
-    env.snap_in("ann", ["commit", "../other", "-b", "main"]).succeeds();
-    let refused = env.snap_in("ann", ["commit", "-b", "main"]);
+    env.snap_in("ann", ["commit", "../other", "--replace"]).succeeds();
+    // To name the branch gives leave to nothing.
+    for args in [&["commit"][..], &["commit", "-b", "main"]] {
+        let refused = env.snap_in("ann", args);
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert!(refused.stderr.contains("branch `main` is of "), "{}", refused.stderr);
+    }
+    let refused = env.snap_in("ann", ["commit", "--replace"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("fix the roof"), "{}", refused.stderr);
 }

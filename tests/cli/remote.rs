@@ -118,7 +118,7 @@ fn what_cannot_be_a_remote_is_refused() {
     };
     assert!(add("a/b", "s3://b", "region=x").contains("`a/b` cannot be the name of a remote"));
     assert!(add("a", "bucket", "region=x").contains("hint: locations begin with s3://, gs://"));
-    assert!(add("a", "/mnt/x", "region=x").contains("hint: a folder is file:///mnt/x"));
+    assert!(add("a", "/mnt/x", "region=x").contains("`region`"));
     assert!(add("a", "s3://b", "regoin=x").contains("hint: they have endpoint, region"));
     assert!(add("a", "s3://b", "path-style=maybe").contains("true or false"));
     // Secrets are refused, and not repeated.

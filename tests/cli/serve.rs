@@ -290,13 +290,17 @@ fn whoever_has_a_token_may_do_what_it_is_for() {
     says(&refused, 1, &["it needs append", "hint: this token may not do that"]);
     assert!(!refused.stderr.contains(&read), "{}", refused.stderr);
     env.set("SNAP_REMOTE_SECRET", &append);
-    let refused = env.snap_in("there", ["push", "-q"]);
-    says(&refused, 1, &["it needs write"]);
     env.snap_in("there", ["branch", "mine"]).succeeds();
-    env.snap_in("there", ["push", "-q", "origin", "mine"]).succeeds();
-    env.set("SNAP_REMOTE_SECRET", &write);
-    env.snap_in("there", ["push", "-q"]).succeeds();
+    env.snap_in("there", ["push", "-q", "origin", "mine", "main"]).succeeds();
     assert_eq!(env.snap_in("here", ["cat", "main:notes.txt"]).succeeds().stdout, "second\n");
+    // It moves branches forward, and does nothing else with them.
+    let refused = env.snap_in("there", ["push", "-q", "origin", "--delete", "mine"]);
+    says(&refused, 1, &["it needs write"]);
+    env.snap_in("there", ["branch", "--force", "main", "main~1"]).succeeds();
+    let refused = env.snap_in("there", ["push", "-q", "--force"]);
+    says(&refused, 1, &["only a token with write may move a branch elsewhere"]);
+    env.set("SNAP_REMOTE_SECRET", &write);
+    env.snap_in("there", ["push", "-q", "--force"]).succeeds();
     let log = env.snap_in("here", ["branch", "--log", "main"]).succeeds().stdout;
     assert!(log.contains("bob"), "{log}");
     env.snap_in("here", ["serve", "token", "revoke", "bob"]).succeeds();
@@ -404,7 +408,7 @@ fn a_second_server_of_one_folder_is_refused() {
         let told = format!("another server serves {place}");
         says(&second, 1, &[&told, "hint: stop that one first"]);
         drop(serving);
-        // Nothing stays behind.
+        // The lock goes with the server.
         drop(Serving::start(&env, place));
     }
 }

@@ -237,7 +237,7 @@ fn what_cannot_be_undone_is_said() {
     hint: `snap branch --log main` tells where it was, `snap branch --force main ID` puts it back
     ");
     // Repaired, it is where it was, and a further undo goes on from there.
-    env.snap(["branch", "--force", "main", there.trim()]).succeeds();
+    env.snap(["branch", "--force", "main", there.lines().next().unwrap()]).succeeds();
     env.snap(["undo"]).succeeds();
     assert!(heads(&env).starts_with("2026-11-02"), "{}", heads(&env));
 }

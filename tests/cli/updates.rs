@@ -119,7 +119,7 @@ fn sources_are_compared_as_absolute_paths_and_what_is_left_out_is_told() {
     commit("", &["./other/../other/"]).succeeds();
     let missing = commit("", &["none"]);
     assert!(missing.stderr.contains("cannot read none"), "{}", missing.stderr);
-    let told = commit("", &["third", "-b", "main"]).succeeds().stderr;
+    let told = commit("", &["third", "--replace"]).succeeds().stderr;
     assert!(told.contains("other, which this commit does not contain"), "{told}");
     commit("", &["other", "third", "-b", "two"]).succeeds();
     let told = commit("", &["other", "-b", "two"]).succeeds().stderr;
@@ -199,9 +199,9 @@ fn a_restore_of_the_path_of_a_partial_clone_brings_its_files_up_to_date() {
     let env = two_clones();
     let url = format!("file://{}", env.path("there").display());
     env.snap(["clone", "-q", &url, "part", "--path", "sub"]).succeeds();
-    env.write("one/sub/b.txt", "theirs");
-    env.snap_in("one", ["commit"]).succeeds();
-    env.snap_in("one", ["push"]).succeeds();
+    env.write("ann/sub/b.txt", "theirs");
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.snap_in("ann", ["push"]).succeeds();
     env.snap_in("part", ["pull"]).succeeds();
     env.write("part/sub/c.txt", "mine");
     assert_eq!(env.snap_in("part", ["commit"]).code, Some(1));

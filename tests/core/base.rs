@@ -226,6 +226,9 @@ fn the_paths_of_a_scope_come_back_and_the_root_ends_it() {
     repo.set_scope(&[b"/docs/caf\xe9/".to_vec(), b"a\nb".to_vec()]).unwrap();
     let scope = vec![vec![name(b"docs"), name(b"caf\xe9")], vec![name(b"a\nb")]];
     assert_eq!(repo.scope().unwrap(), Some(scope));
+    // A path that lies in another one adds nothing.
+    repo.set_scope(&[b"a/b".to_vec(), b"a".to_vec(), b"a/".to_vec()]).unwrap();
+    assert_eq!(repo.scope().unwrap(), Some(vec![vec![name(b"a")]]));
     fs_err::write(project.path(".snap/scope"), "docs/../x\0").unwrap();
     assert!(repo.scope().is_err());
     repo.set_scope(&[b"/".to_vec()]).unwrap();

@@ -264,7 +264,7 @@ fn a_ref_that_stands_on_nothing_or_is_garbage_is_named() {
     let (_folder, service) = folder();
     let there = There::new(service);
     let nowhere = CommitId::from_bytes([7; 32]);
-    there.write("refs/heads/lost", format!("{nowhere}\nnonce\n").into_bytes());
+    there.write("refs/heads/lost", format!("{nowhere}\n{}\n0\n", "7".repeat(32)).into_bytes());
     there.write("refs/heads/garbage", b"garbage".to_vec());
     let found = there.verify(Data::None);
     assert!(found.problems[0].to_string().contains("refs/heads/garbage"), "{found:?}");

@@ -77,12 +77,14 @@ async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
     let body = |commit| format!("{{\"commit\": \"{commit}\"}}");
     let new = serving.put("refs/heads/main", body(first)).header("if-none-match", "*");
     assert_eq!(status(with(new, &append)).await, 201);
-    let moved = || {
-        let tag = format!("\"{first}\"");
-        serving.put("refs/heads/main", body(second)).header("if-match", tag)
+    let moved = |from, to| {
+        let tag = format!("\"{from}\"");
+        serving.put("refs/heads/main", body(to)).header("if-match", tag)
     };
-    refused(with(moved(), &append), 403, "forbidden").await;
-    assert_eq!(status(with(moved(), &write)).await, 200);
+    // Forward, and not back.
+    assert_eq!(status(with(moved(first, second), &append)).await, 200);
+    refused(with(moved(second, first), &append), 403, "forbidden").await;
+    assert_eq!(status(with(moved(second, first), &write)).await, 200);
     let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();
     assert!(log.contains("oidc:ci"), "{log}");
     // What is for another repository is not for this one, what is for none is told so.

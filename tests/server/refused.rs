@@ -188,7 +188,7 @@ async fn what_is_too_long_is_not_taken() {
     refused(serving.put(&path, stream), 413, "too-large").await;
     let ask = serving.client.post(format!("{}/missing", serving.base)).body(vec![0; 96]);
     refused(ask, 413, "too-large").await;
-    let long = serving.put("refs/heads/main", vec![b' '; 2000]).header("if-none-match", "*");
+    let long = serving.put("refs/heads/main", vec![b' '; 20_000]).header("if-none-match", "*");
     refused(long, 413, "too-large").await;
     assert!(is_clean(&there));
 }

@@ -18,7 +18,7 @@ use crate::base::io::PathError;
 const MAY_BE_LINKS: [&str; 2] = ["objects", "partial"];
 
 /// Parts that are changed without a [`Disk`](super::Disk), or cleared up.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "tmp",
     "index",
     "cache",
@@ -30,6 +30,7 @@ const PARTS: [&str; 13] = [
     "lock",
     "shadow.lock",
     "compact.lock",
+    "serve.lock",
     "base",
     "scope",
 ];

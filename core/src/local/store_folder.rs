@@ -79,7 +79,8 @@ impl StoreSigns {
             b"objects" | b"partial" if is(FileType::Directory) => self.has_objects = true,
             b"HEAD" if is(FileType::RegularFile) => self.has_refs = true,
             b"refs" if is(FileType::Directory) => self.has_refs = true,
-            b"logs" | b"base" | b"scope" | b"compact.lock" | b"shadow" | b"shadow.lock" => {}
+            b"logs" | b"base" | b"scope" | b"compact.lock" | b"shadow" | b"shadow.lock"
+            | b"serve.lock" => {}
             _ => self.has_others = true,
         }
     }

@@ -326,6 +326,10 @@ impl Refs {
         let mut lock = self.lock()?;
         let text = self.text(name)?;
         let found = text.as_ref().and_then(|text| text.commit);
+        let path = name.file(&self.store);
+        if found != new && text.as_ref().is_some_and(|text| !text.is_writable()) {
+            return Err(RefError::Newer { path });
+        }
         match found {
             _ if expected.is_met(text.as_ref()) => {}
             Some(at) if expected.commit().is_none() => {
@@ -335,10 +339,6 @@ impl Refs {
         }
         if found == new {
             return Ok(text.unwrap_or_else(|| RefText::without_nonce(None)));
-        }
-        let path = name.file(&self.store);
-        if text.is_some_and(|text| !text.is_writable()) {
-            return Err(RefError::Newer { path });
         }
         let folder = path.parent().unwrap_or(&self.store);
         if new.is_some() {

@@ -68,13 +68,14 @@ impl Repo {
             }
             return Ok(());
         }
-        let is_nested =
-            |path: &[u8]| paths.iter().any(|other| other != path && is_within(path, other));
-        let mut outer: Vec<Vec<u8>> =
-            paths.iter().filter(|path| !is_nested(path)).cloned().collect();
-        outer.sort_unstable();
-        outer.dedup();
-        let mut text = outer.join(&0);
+        let mut outer: Vec<&Vec<u8>> = Vec::new();
+        for path in &paths {
+            let lies_in = |other: &&Vec<u8>| *other != path && is_within(path, other);
+            if !outer.contains(&path) && !paths.iter().any(|other| lies_in(&other)) {
+                outer.push(path);
+            }
+        }
+        let mut text = outer.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
         text.push(0);
         Ok(self.disk().write_whole(&temporary(self.dir(), FILE), &path, &text)?)
     }

@@ -472,7 +472,8 @@ impl Client {
             };
             tell(turn, error.what);
             // Whoever is told when to come again does so, for as long as that makes sense.
-            let is_busy = busy.asks_again(&error);
+            // A caller that allows one try decides for itself whether to come again.
+            let is_busy = tries > 1 && busy.asks_again(&error);
             number += u32::from(!is_busy);
             if !error.what.is_temporary() || number >= tries {
                 return Err(self.placed(error));

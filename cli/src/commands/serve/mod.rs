@@ -4,7 +4,7 @@ mod log;
 mod token;
 
 use std::{
-    fs::TryLockError,
+    fs::{File, TryLockError},
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Subcommand;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use snap_core::disk::Disk;
 use snap_server::{
     access,
     hub::Hub,
@@ -140,7 +140,6 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
         Audit::open(path)?;
     }
     let _lines = log::log(&settings.log);
-    allow_files();
     let (listen, format) = (settings.listen, settings.log.format);
     let failed = |source| ServeError::Listen { address: listen, source };
     let listening = Listening::new(Server::new(hub, settings)).map_err(failed)?;
@@ -180,13 +179,6 @@ fn serve(listening: Listening, cx: &Context) -> Result<io::Result<()>, CliError>
     Ok(done)
 }
 
-/// Takes as many open files as the system allows: each connection is one.
-fn allow_files() {
-    let limit = getrlimit(Resource::Nofile);
-    // With fewer there are fewer connections.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
 /// What is served, and what it is called.
 fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, String), CliError> {
     let upstream = args.upstream.as_deref().or(settings.upstream.as_deref());
@@ -206,15 +198,15 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
     }
 }
 
-/// Keeps other servers from what is served: each one takes what it has listed for all
-/// there is. The folder itself is locked, so nothing stays behind when the server ends,
-/// however that comes about. Where folders cannot be locked, as on some network shares,
-/// nobody is kept from anything.
-fn alone(home: &Path, shown: &str) -> Result<Option<fs_err::File>, ServeError> {
-    let Ok(folder) = fs_err::File::open(home) else { return Ok(None) };
-    match folder.file().try_lock() {
+/// Keeps other servers from what is served: a server takes what it has listed for
+/// all there is. It holds the lock of `serve.lock` in the folder as long as it runs. Where
+/// the file cannot be made or locked, such as on a read-only disk, nobody is refused.
+fn alone(home: &Path, shown: &str) -> Result<Option<File>, ServeError> {
+    let disk = Disk::default().in_store(home);
+    let Ok(file) = disk.lock_file(&home.join("serve.lock")) else { return Ok(None) };
+    match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(ServeError::Served { place: shown.to_owned() }),
-        _ => Ok(Some(folder)),
+        _ => Ok(Some(file)),
     }
 }
 

@@ -155,8 +155,7 @@ impl CommitError {
             | Self::Unreadable(_)
             | Self::TooManyRules { .. }
             | Self::TooManyLabels { .. } => ErrorKind::Invalid,
-            Self::Parent { .. } => ErrorKind::Damaged,
-            Self::Incomplete(error) => error.kind(),
+            Self::Parent { .. } | Self::Incomplete(_) => ErrorKind::Damaged,
             Self::Behind(_) | Self::OtherSources { .. } => ErrorKind::Exists,
             Self::Contended { .. } => ErrorKind::Locked,
             Self::Store(error) => error.kind(),
