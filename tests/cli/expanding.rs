@@ -205,7 +205,11 @@ fn no_route_takes_much_memory_for_a_tree_that_expands_without_end() {
         assert!(is_answer, "{path}: {}", String::from_utf8_lossy(&came));
         let peak = peak_bytes(serving.process());
         assert!(peak < MOST_BYTES, "{} MiB after {path}", peak >> 20);
-        await_rest(&serving, &path);
+        // Pages have the growth of the store measured in the background, for all who
+        // come, and only for so long.
+        if path.starts_with(api) {
+            await_rest(&serving, &path);
+        }
     }
     let left = fs_err::read_dir(env.path("here/.snap/tmp")).unwrap().count();
     assert_eq!(left, 0, "what was spooled goes with its reader");
