@@ -46,7 +46,7 @@ impl Behind {
     /// the question came.
     ///
     /// # Errors
-    /// [`Code::Unavailable`].
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
     pub fn look(&self) -> Result<(), Problem> {
         match self.upstream.contact.is_given_up() {
             true => Err(away()),
@@ -69,7 +69,7 @@ impl Behind {
     /// [told of](Self::publish).
     ///
     /// # Errors
-    /// [`Code::Unavailable`].
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
     pub fn send(&self, id: &PackId, path: &Path) -> Result<(), Problem> {
         if lock(&self.sent).contains(id) {
             return Ok(());
@@ -88,7 +88,7 @@ impl Behind {
     /// by piece; `None` when there is none.
     ///
     /// # Errors
-    /// [`Code::Unavailable`].
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
     pub fn sent_by_others(
         &self,
         id: &PackId,
@@ -109,7 +109,7 @@ impl Behind {
     /// Marks packs that become part of the store here before upstream is told.
     ///
     /// # Errors
-    /// [`Code::Full`], [`Code::Unavailable`].
+    /// [`Code::Full`](crate::problem::Code::Full), [`Code::Unavailable`](crate::problem::Code::Unavailable).
     pub fn remember_pending(&self, packs: &[PackId]) -> Result<(), Problem> {
         let (disk, marks) = (self.repo.disk(), self.marks());
         disk.create_folders(&marks)?;
@@ -167,7 +167,7 @@ impl Behind {
     /// they count there when this returns.
     ///
     /// # Errors
-    /// [`Code::Unavailable`]; it is done with the next one that comes.
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable); it is done with the next one that comes.
     pub fn publish(&self) -> Result<(), Problem> {
         self.send_pending()?;
         self.publish_with(&lock(&self.moving))
@@ -230,7 +230,7 @@ impl Behind {
     /// All of a pack, and used just now; `None` when there is no such pack.
     ///
     /// # Errors
-    /// [`Code::Unavailable`], [`Code::Damaged`].
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable), [`Code::Damaged`](crate::problem::Code::Damaged).
     pub fn whole(&self, id: &PackId) -> Result<Option<Whole>, Problem> {
         for attempt in 0..FETCHES {
             if !self.store().packs().contains(id) {
