@@ -165,8 +165,10 @@ async fn nonsense_is_refused() {
     for dots in
         ["/v1/repos/default/../../../etc/passwd", "/assets/../../etc/passwd", "//etc/passwd"]
     {
-        let got = status(&serving, &format!("GET {dots} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-        assert_eq!(got, Some(404), "{dots}");
+        let mut stream = connect(&serving);
+        write!(stream, "GET {dots} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        assert!(rest(stream).starts_with("HTTP/1.1 404"), "{dots}");
     }
     is_served(&serving).await;
 }

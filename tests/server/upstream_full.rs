@@ -13,6 +13,13 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
+/// The packs with contents of some megabytes.
+fn long_packs(place: &Place) -> Vec<PackId> {
+    let mut packs = place.repo.store().packs();
+    packs.retain(|id| place.pack_bytes(id).len() > 4 * MIB);
+    packs
+}
+
 /// The pack with the contents.
 fn longest(place: &Place) -> PackId {
     let length = |id: &PackId| place.pack_bytes(id).len();
@@ -41,14 +48,11 @@ async fn fills_the_disk() {
     mount_memory(&disk, 16 << 10);
     let there = Place::new();
     let server = Serving::of(&there);
-    let mut packs = Vec::new();
     for number in 0..6 {
         let _ = fs_err::remove_file(there.folder.path().join("files/a"));
         there.change("a", random(number, 5 * MIB));
-        packs.push(longest(&there));
     }
-    packs.dedup();
-    packs.retain(|id| there.repo.store().packs().contains(id));
+    let packs = long_packs(&there);
     assert!(packs.len() > 3, "{packs:?}");
     let head = there.change("b", "b");
     let serving = relay(server.origin(), &disk);

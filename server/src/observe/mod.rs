@@ -271,7 +271,9 @@ impl Entry {
             other => other,
         };
         let new = answer.and_then(|headers| headers.get(header::ETAG)?.to_str().ok());
-        let new = new.map(|tag| tag.trim_matches('"').to_owned());
+        // The tag of a ref begins with its commit.
+        let commit = |tag: &str| tag.trim_matches('"').split('-').next().unwrap_or("").to_owned();
+        let new = new.map(commit);
         let line = Line {
             time: audit::now(),
             request: self.id.clone(),
