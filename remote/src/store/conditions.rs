@@ -7,6 +7,8 @@
 //! else is known of the remote. A service that writes, or that knows no
 //! conditions, gets claims ([`claims`](super::claims)).
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use snap_core::base::{
     limits,
@@ -72,14 +74,22 @@ impl RemoteStore {
 
     async fn try_conditions(&self, observer: &dyn Observer) -> Result<Conditions, RemoteError> {
         let said = self.client.conditions();
-        let bytes = match self.config() {
-            Some(bytes) => bytes,
-            None => match self.client.find(CONFIG, limits::CONFIG_BYTES).await? {
-                Some(object) => object.bytes,
-                // Without a store there is nothing to lose.
-                None => return Ok(said),
-            },
+        let read = async || {
+            let read = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
+            Ok::<_, RemoteError>(read.map(|read| read.bytes))
         };
+        let known = match self.config() {
+            None => read().await?,
+            known => known,
+        };
+        // Without a store there is nothing to lose.
+        let Some(bytes) = known else { return Ok(said) };
+        // A service that ignores conditions writes what it is sent. So that must be what
+        // is there, and not what came of it over a line that changes bytes.
+        let is_own = self.wrote_config.load(Ordering::Relaxed);
+        if !is_own && read().await?.as_ref() != Some(&bytes) {
+            return Ok(NONE);
+        }
         let attempt = async |is_taken: bool, when: When| match is_taken {
             true => self.client.write(CONFIG, Bytes::clone(&bytes), when).await.map(|_| true),
             false => Err(ServiceError::new("write", CONFIG, What::Conflict, String::new())),

@@ -26,7 +26,10 @@ mod version;
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -74,6 +77,8 @@ pub struct RemoteStore {
     damaged_index: Option<Vec<RemoteError>>,
     /// Its settings, once they were read or written.
     config: Mutex<Option<Bytes>>,
+    /// True if this process wrote the settings itself.
+    wrote_config: AtomicBool,
     /// Which conditions the service keeps to, once that was needed.
     conditions: OnceCell<Conditions>,
 }
@@ -106,6 +111,7 @@ impl RemoteStore {
             is_kept: false,
             damaged_index: None,
             config: Mutex::default(),
+            wrote_config: AtomicBool::new(false),
             conditions: OnceCell::new(),
         })
     }
@@ -267,6 +273,7 @@ impl RemoteStore {
         match config {
             Ok(_) => {
                 self.check_config(Some(Object { bytes: text, version: None }))?;
+                self.wrote_config.store(true, Ordering::Relaxed);
             }
             Err(error) if error.what == What::Conflict => {
                 let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;

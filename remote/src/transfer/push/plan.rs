@@ -134,7 +134,10 @@ fn add_moves(plan: &mut Plan, remote: &RemoteStore, going: usize, is_new: bool) 
     let can = remote.known_conditions().unwrap_or_else(|| {
         if going > 0 {
             plan.add(Kind::Put, remote.trials());
-            plan.add(Kind::Get, usize::from(!remote.has_config() && !is_new));
+            // The settings, twice: see `store::conditions`.
+            if !is_new {
+                plan.add(Kind::Get, 1 + usize::from(!remote.has_config()));
+            }
         }
         remote.client().conditions()
     });
