@@ -21,6 +21,7 @@ pub(crate) fn all(service: &Service, journal: &Journal) -> Vec<String> {
         .filter_map(|event| event.commit.as_ref())
         .collect();
     if events.iter().all(|event| !event.is_acknowledged) {
+        faults.push("no push was acknowledged: the run shows nothing".to_owned());
         return faults;
     }
     // Each way to the remote shows the same.

@@ -151,6 +151,9 @@ impl Connection {
             Some(Fault::CutRequest) => {
                 if let Some((head, bytes)) = gather_request(request).await {
                     self.forward(Request::from_parts(head, Half::cut(&bytes))).await;
+                    // The service takes in what came of it before the client learns of the
+                    // cut, or it would carry out a write after what the client does next.
+                    time::sleep(std::time::Duration::from_millis(100)).await;
                 }
                 self.cut_now(End::Reset).await
             }
