@@ -27,6 +27,7 @@
 //! | [`run`] | listening, and stopping in an orderly manner |
 
 pub mod access;
+mod allocator;
 pub mod around;
 pub mod body;
 pub mod cache;

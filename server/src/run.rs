@@ -11,6 +11,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
+    allocator::return_large_buffers,
     around::Around,
     body::THREADS,
     routes::Server,
@@ -24,11 +25,13 @@ const STREAMS: u32 = 256;
 const HEAD_BYTES: u32 = 64 << 10;
 
 /// What a server runs in: a thread for each processor, and those that wait for
-/// disks and for slow clients.
+/// disks and for slow clients. Large buffers that are freed go back to the system
+/// from now on, in the whole process.
 ///
 /// # Errors
 /// What the system says.
 pub fn runtime() -> io::Result<Runtime> {
+    return_large_buffers();
     Builder::new_multi_thread().max_blocking_threads(THREADS).enable_all().build()
 }
 

@@ -110,7 +110,7 @@ fn two_commits(env: &TestEnv) -> [CommitId; 2] {
 }
 
 /// A number of a process, in bytes: `VmHWM` is the most memory it ever took.
-fn peak_bytes(process: u32) -> u64 {
+pub(crate) fn peak_bytes(process: u32) -> u64 {
     let status = fs_err::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod archive;
+mod archives_at_once;
 mod bad_input;
 mod base;
 mod branch;

@@ -20,7 +20,7 @@ const AGAIN_SECS: u64 = 2;
 
 /// So much of something, of which each may have a part.
 #[derive(Debug)]
-pub(super) struct Fair {
+pub(crate) struct Fair {
     all: Semaphore,
     each: usize,
     shares: Mutex<BTreeMap<Sharer, Share>>,
@@ -43,7 +43,7 @@ struct User {
 
 /// Some of it; free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     _own: OwnedSemaphorePermit,
     _all: SemaphorePermit<'static>,
     _user: User,
@@ -63,7 +63,7 @@ impl Fair {
     ///
     /// # Errors
     /// [`Code::Unavailable`] when it is not to be had soon.
-    pub(super) async fn take(&'static self, amount: u32) -> Result<Taken, Problem> {
+    pub(crate) async fn take(&'static self, amount: u32) -> Result<Taken, Problem> {
         let user = self.user(Sharer::of_this());
         let free = Arc::clone(&user.free);
         // Who waits for the own share keeps nobody from theirs.

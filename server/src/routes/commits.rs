@@ -32,7 +32,7 @@ use super::{
     target::{Asked, Target},
 };
 use crate::{
-    body::unsaid,
+    body::{MAKING_ARCHIVES, unsaid},
     causes::causes,
     problem::{Code, Problem},
     repository::{Repository, Revision},
@@ -250,7 +250,9 @@ async fn archive(
     }
     if method != Method::HEAD {
         let archive_bytes = server.settings().limits.archive_bytes;
+        let turn = MAKING_ARCHIVES.take(if format == Format::TarZst { 2 } else { 1 }).await?;
         let sent = server.send_begun(move |out| {
+            let _turn = turn;
             let store = repository.repo().store();
             let scratch = store.dir().join("tmp");
             let options = export::Options {

@@ -24,7 +24,7 @@ const FRAMES_AT_ONCE: usize = 4;
 const FRAMES_KEPT: usize = 4;
 
 /// Bytes of them that are kept at most.
-const KEPT_BYTES: usize = 2 * limits::LARGE_FRAME_BYTES;
+const KEPT_BYTES: usize = limits::LARGE_FRAME_BYTES;
 
 /// A frame's pack and number.
 type Key = (u32, u32);
