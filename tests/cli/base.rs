@@ -397,3 +397,71 @@ fn files_that_were_never_restored_from_an_unpacked_bundle_are_not_committed_over
     env.snap_in("new", ["restore", "HEAD"]).succeeds();
     env.snap_in("new", ["commit"]).succeeds();
 }
+
+#[test]
+fn a_commit_that_a_restore_took_out_of_the_files_does_not_count_as_contained() {
+    let env = two_clones();
+    env.write("ann/a.txt", "two");
+    env.write("ann/mine.txt", "mine");
+    env.snap_in("ann", ["commit", "-m", "second"]).succeeds();
+    env.snap_in("ann", ["push"]).succeeds();
+    env.snap_in("ann", ["undo", "main"]).succeeds();
+    env.snap_in("ann", ["restore", "latest", "--overwrite", "--delete", "-y"]).succeeds();
+    env.write("ann/new.txt", "new");
+    for (back, forth) in [(vec!["undo", "--redo"], vec!["undo", "main"]), (vec!["pull"], vec![])] {
+        env.snap_in("ann", back.iter().copied()).succeeds();
+        for commit in [vec!["commit"], vec!["commit", "a.txt"], vec!["commit", "mine.txt"]] {
+            let refused = env.snap_in("ann", commit.iter().copied());
+            assert_ne!(refused.code, Some(0), "{back:?} {commit:?}: {}", refused.stderr);
+        }
+        if !forth.is_empty() {
+            env.snap_in("ann", forth).succeeds();
+        }
+    }
+    env.snap_in("ann", ["restore", "latest", "--overwrite"]).succeeds();
+    env.snap_in("ann", ["commit"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:mine.txt"]).succeeds().stdout, "mine");
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "two");
+}
+
+#[test]
+fn branches_that_were_switched_between_without_a_restore_take_commits() {
+    let env = two_clones();
+    env.write("ann/a.txt", "two");
+    env.snap_in("ann", ["commit", "-b", "exp"]).succeeds();
+    env.write("ann/a.txt", "three");
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.write("ann/a.txt", "four");
+    env.snap_in("ann", ["commit", "-b", "exp"]).succeeds();
+    env.snap_in("ann", ["restore", "main", "--overwrite", "--delete", "-y"]).succeeds();
+    env.write("ann/a.txt", "five");
+    let refused = env.snap_in("ann", ["commit", "-b", "exp"]);
+    assert_eq!(refused.code, Some(1), "its files are no longer those of exp: {}", refused.stderr);
+}
+
+#[test]
+fn a_link_to_the_store_is_no_file_of_the_project() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    env.snap(["commit", "home", "-m", "first"]).succeeds();
+    fs_err::rename(env.path("home/.snap"), env.path("store")).unwrap();
+    std::os::unix::fs::symlink("../store", env.path("home/.snap")).unwrap();
+    env.write("home/sub/inner/b.txt", "two");
+    env.snap_in("home/sub/inner", ["init"]).succeeds();
+    fs_err::rename(env.path("home/sub/inner/.snap"), env.path("other")).unwrap();
+    std::os::unix::fs::symlink(env.path("other"), env.path("home/sub/inner/.snap")).unwrap();
+    env.write("home/a.txt", "two");
+    env.snap_in("home", ["commit", "-m", "second"]).succeeds();
+    let listed = env.snap_in("home", ["ls", "-R", "latest"]).succeeds().stdout;
+    assert!(!listed.contains(".snap"), "{listed}");
+    env.snap_in("home", ["restore", "latest~1", "--overwrite", "--delete", "-y"]).succeeds();
+    for link in ["home/.snap", "home/sub/inner/.snap"] {
+        assert!(env.path(link).is_symlink(), "{link}");
+    }
+    assert_eq!(env.snap_in("home", ["log", "--json"]).succeeds().json().len(), 2);
+    // A link that leads to no store is saved like any other.
+    std::os::unix::fs::symlink("nowhere", env.path("home/sub/.snap")).unwrap();
+    env.snap_in("home", ["commit", "-m", "third"]).succeeds();
+    let listed = env.snap_in("home", ["ls", "-R", "latest"]).succeeds().stdout;
+    assert!(listed.contains("sub/.snap"), "{listed}");
+}

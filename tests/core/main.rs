@@ -15,6 +15,7 @@ mod diff;
 mod elsewhere;
 mod export;
 mod faults;
+mod files_lock;
 mod fuzz_replay;
 mod golden;
 mod golden_store;

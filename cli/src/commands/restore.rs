@@ -23,6 +23,7 @@ use snap_core::{
     ops::restore::{self, Change, Existing, Extras, Loss, Losses, Mode, Outcome, Ownership, What},
     repo::{
         Repo,
+        files_lock::FilesUse,
         path::{Found, components},
         ref_name::RefKind,
     },
@@ -138,6 +139,12 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
             ));
         }
     };
+    let progress = cx.progress();
+    let is_locked = |repo: &&Repo| !args.dry_run && is_in_place(repo, args, (&target, &place));
+    let _lock = match snapshot.repo().filter(is_locked) {
+        Some(repo) => repo.lock_files(FilesUse::Write, &progress)?,
+        None => None,
+    };
     let out = Mutex::new(cx.ui().out());
     let tells = args.dry_run;
     let on_change = |path: &Path, change: Change, loss: Loss| {
@@ -163,7 +170,6 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         true => protection(&snapshot, args, (&target, &place), cx)?,
         false => None,
     };
-    let progress = cx.progress();
     let confirm = |losses: &Losses| args.yes || cx.ui().asks() && ask(losses, &progress, cx);
     let so_far = Mutex::default();
     let options = restore::Options {

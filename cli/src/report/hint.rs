@@ -278,6 +278,10 @@ fn of_ref(error: &RefError) -> Option<String> {
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
         RefError::Newer { .. } => "a newer snap collects garbage here; update snap".to_owned(),
         RefError::Locked { .. } => "another snap is still at work on this store".to_owned(),
+        RefError::FilesBusy { .. } => {
+            "a commit reads the files, or a restore writes them: run this again when it has ended"
+                .to_owned()
+        }
         _ => return None,
     };
     Some(hint)

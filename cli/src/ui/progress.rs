@@ -4,6 +4,7 @@
 //! stderr is not a terminal. Notes are told in any case.
 
 use std::{
+    os::unix::ffi::OsStrExt,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -169,6 +170,10 @@ impl Observer for Progress<'_> {
             Note::ParentInFuture { ahead_secs } => self.tell(format_args!(
                 "the commit before is dated {ahead_secs} s in the future: the clock is wrong now, \
                  or it was wrong then; this commit has the time of the clock"
+            )),
+            Note::FilesBusy { project } => self.tell(format_args!(
+                "waiting for another snap that reads or writes the files in {}",
+                super::text::line(project.as_os_str().as_bytes())
             )),
             Note::BaseLost { tip } => self.tell(format_args!(
                 "the store does not know which commit the files here come from; \

@@ -98,6 +98,11 @@ pub enum Note<'a> {
         /// By how many seconds.
         ahead_secs: i64,
     },
+    /// Another command uses the files of the project; it is waited for.
+    FilesBusy {
+        /// The project folder.
+        project: &'a Path,
+    },
     /// The store does not know what the project's files come from, so the tip
     /// of the branch counts.
     BaseLost {

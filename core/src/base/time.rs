@@ -60,6 +60,19 @@ impl Time {
         self.secs.checked_mul(1_000_000_000)?.checked_add(i64::from(self.nanos))
     }
 
+    /// Seconds since 1970, a point and nine digits, as the logs of refs have it.
+    pub fn decimal(self) -> String {
+        format!("{}.{:09}", self.secs, self.nanos)
+    }
+
+    /// Reads what [`Time::decimal`] writes.
+    pub fn parse_decimal(text: &str) -> Option<Self> {
+        let (secs, nanos) = text.split_once('.')?;
+        let nanos = Some(nanos).filter(|nanos| nanos.len() == 9)?.parse().ok()?;
+        let time = Self { secs: secs.parse().ok()?, nanos };
+        Some(time).filter(|time| time.nanos < 1_000_000_000)
+    }
+
     /// When it is in UTC.
     pub fn civil(self) -> Civil {
         let (days, secs) = (self.secs.div_euclid(86_400), self.secs.rem_euclid(86_400));

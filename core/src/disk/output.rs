@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::{
     base::io::PathError,
-    disk::{Disk, NewFile, Renamed, scratch::unique_name},
+    disk::{Access, Disk, NewFile, Renamed, scratch::unique_name},
 };
 
 /// Dirty pages are handed to the disk so many bytes at a time.
@@ -57,13 +57,17 @@ impl OutputFile {
             return refuse(Errno::INVAL);
         }
         let temporary = folder_of(path).join(unique_name(".snap-part"));
-        let file = disk.create(&temporary).map_err(|error| PathError {
+        // One that is for its owner alone must not be open to others at any time.
+        let created = match &replaced {
+            Some(_) => disk.with_access(Access::PRIVATE).create(&temporary),
+            None => disk.create(&temporary),
+        };
+        let file = created.map_err(|error| PathError {
             action: "create a file beside",
             path: path.to_owned(),
             ..error
         })?;
         if let Some(mode) = replaced {
-            // It may be for its owner alone.
             let set = file.file().set_permissions(mode);
             set.map_err(PathError::when("set the mode of", file.path()))?;
         }

@@ -169,7 +169,8 @@ impl Rules {
             return true;
         }
         // A folder that cannot be read is skipped by the walk, which tells so.
-        let may_be_store = is_folder && name == STORE_FOLDER.as_bytes();
+        let leads_to_folder = is_folder || stat.kind == FileKind::Symlink;
+        let may_be_store = leads_to_folder && name == STORE_FOLDER.as_bytes();
         if may_be_store && holds_store(fd, name).unwrap_or(false) {
             return true;
         }

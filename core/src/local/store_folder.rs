@@ -100,13 +100,19 @@ pub fn is_store(name: &[u8], listing: &Listing) -> bool {
     StoreSigns::of(listing).is_store(name)
 }
 
-/// Returns whether the entry `name` of an open folder is a folder that is a store.
+/// Returns whether the entry `name` of an open folder is a folder that is a store, or
+/// a symbolic link called `.snap` that leads to one: commands find the store of a
+/// project through such a link, so it is the project's way to its history.
 ///
 /// # Errors
 /// As the system says; the folder must be readable to be recognised.
 pub fn holds_store(folder: impl AsFd, name: &[u8]) -> io::Result<bool> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd: OwnedFd = openat(folder, name, flags, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let nofollow = match name == STORE_FOLDER.as_bytes() {
+        true => OFlags::empty(),
+        false => OFlags::NOFOLLOW,
+    };
+    let fd: OwnedFd = openat(folder, name, flags | nofollow, Mode::empty())?;
     Ok(is_store(name, &Listing::read(&fd)?))
 }
 

@@ -9,17 +9,24 @@
 //!
 //! | file   | content                                                         |
 //! |--------|-----------------------------------------------------------------|
-//! | `base` | a commit's 64 hex digits and `\n`, for each commit; `-\n` for none |
+//! | `base` | a commit's 64 hex digits and `\n`, for each commit; `-\n` for none; then, after a first restore, `restored TIME\n` |
+//!
+//! `TIME` is that of the newest line in the logs of refs when a whole revision was
+//! last restored. A commit that was made here after it contains all that is before
+//! it, since it was made of the files that the restore left. Commits that were made
+//! here before count only as far as the base has them in its history: the restore
+//! took their changes out of the files, and `pull` or `undo --redo` may bring the
+//! branch back to them.
 //!
 //! The file is written whole, as a ref is, after the ref has moved. A crash in
-//! between is no harm: the log of the branch tells that the commit was made
+//! between does no harm: the log of the branch tells that the commit was made
 //! here. A file that is missing or damaged means that the base is not known;
 //! the tip of the branch then stands for it.
 
 use std::{collections::HashSet, path::PathBuf};
 
 use crate::{
-    base::id::CommitId,
+    base::{id::CommitId, time::Time},
     format::commit::Commit,
     repo::{
         Repo,
@@ -33,6 +40,51 @@ pub(super) const FILE: &str = "base";
 
 /// What the file says when no commit was made or restored yet.
 pub(super) const NONE: &str = "-\n";
+
+/// Start of the line about the last restore.
+const RESTORED: &str = "restored ";
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Base {
+    commits: Vec<CommitId>,
+    restored: Option<Time>,
+}
+
+impl Base {
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines: Vec<&str> = text.strip_suffix('\n')?.split('\n').collect();
+        let restored = match lines.last()?.strip_prefix(RESTORED) {
+            Some(time) => {
+                lines.pop();
+                Some(Time::parse_decimal(time)?)
+            }
+            None => None,
+        };
+        let commits = match lines.as_slice() {
+            [] => return None,
+            ["-"] => Vec::new(),
+            lines => lines.iter().map(|line| line.parse().ok()).collect::<Option<_>>()?,
+        };
+        Some(Self { commits, restored })
+    }
+
+    fn encode(&self) -> String {
+        let mut text = String::new();
+        for (at, id) in self.commits.iter().enumerate() {
+            if !self.commits[..at].contains(id) {
+                text.push_str(&format!("{id}\n"));
+            }
+        }
+        if text.is_empty() {
+            text.push_str(NONE);
+        }
+        if let Some(time) = self.restored {
+            text.push_str(&format!("{RESTORED}{}\n", time.decimal()));
+        }
+        text
+    }
+}
 
 /// Start of a log line's reason for a commit of the project's files, which
 /// contain all of it.
@@ -52,19 +104,18 @@ impl Repo {
     /// # Errors
     /// [`RefError::Io`] when the file is there and cannot be read.
     pub fn base(&self) -> Result<Option<Vec<CommitId>>, RefError> {
+        Ok(self.read_base()?.map(|base| base.commits))
+    }
+
+    fn read_base(&self) -> Result<Option<Base>, RefError> {
         if self.project().is_none() {
             return Ok(None);
         }
-        let text = match read_small(&self.base_file(), "commit id") {
-            Ok(Some(text)) => text,
-            Ok(None) | Err(RefError::Damaged { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if text == NONE {
-            return Ok(Some(Vec::new()));
+        match read_small(&self.base_file(), "commit id") {
+            Ok(text) => Ok(text.and_then(|text| Base::parse(&text))),
+            Err(RefError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
-        let ids = text.strip_suffix('\n').map(|lines| lines.split('\n').map(str::parse).collect());
-        Ok(ids.and_then(Result::ok))
     }
 
     /// Remembers the commits that the project's files were restored from. The
@@ -78,8 +129,9 @@ impl Repo {
         if self.base()?.as_deref() == Some(commits) {
             return Ok(());
         }
+        let restored = self.refs().newest()?;
         self.disk().sync_file_system(project)?;
-        self.set_base(commits)
+        self.write_base(&Base { commits: commits.to_vec(), restored })
     }
 
     /// Whether two commits have a commit in common in their histories, as far as
@@ -118,23 +170,21 @@ impl Repo {
         if self.project().is_none() {
             return Ok(());
         }
-        let mut text = String::new();
-        for (at, id) in commits.iter().enumerate() {
-            if !commits[..at].contains(id) {
-                text.push_str(&format!("{id}\n"));
-            }
-        }
-        let text = if text.is_empty() { NONE } else { &text };
+        let restored = self.read_base()?.and_then(|base| base.restored);
+        self.write_base(&Base { commits: commits.to_vec(), restored })
+    }
+
+    fn write_base(&self, base: &Base) -> Result<(), RefError> {
         let temporary = temporary(self.dir(), FILE);
-        Ok(self.disk().write_whole(&temporary, &self.base_file(), text.as_bytes())?)
+        Ok(self.disk().write_whole(&temporary, &self.base_file(), base.encode().as_bytes())?)
     }
 
     /// Commits in the history of `tip` that came from outside this folder and
     /// that its files, which come from `base`, do not contain; newest first.
     ///
-    /// A commit that was made of the files of this folder contains all that is
-    /// before it, whatever the base says. Commits that are not here count as
-    /// the end of history.
+    /// A commit that was made of the files of this folder since the last restore
+    /// contains all that is before it, whatever the base says. Commits that are not
+    /// here count as the end of history.
     ///
     /// # Errors
     /// [`RefError`] when a log cannot be read.
@@ -146,7 +196,8 @@ impl Repo {
         if base.contains(&tip) {
             return Ok(Vec::new());
         }
-        let made = Made::read(self)?;
+        let restored = self.read_base()?.and_then(|base| base.restored);
+        let made = Made::read(self, restored)?;
         if made.of_files.contains(&tip) {
             return Ok(Vec::new());
         }
@@ -182,17 +233,23 @@ impl Repo {
 
 /// Commits that were made in this store, as the logs of its refs tell.
 struct Made {
-    /// The project's files contained all of them.
+    /// The project's files contain all of them.
     of_files: HashSet<CommitId>,
+    /// Commits of streams, and of named paths beside changes that the files lack.
     of_others: HashSet<CommitId>,
 }
 
 impl Made {
-    fn read(repo: &Repo) -> Result<Self, RefError> {
+    /// Reads the logs. Files that were restored since contain no commit that was
+    /// made before.
+    fn read(repo: &Repo, restored: Option<Time>) -> Result<Self, RefError> {
         let mut made = Self { of_files: HashSet::new(), of_others: HashSet::new() };
         for pointer in repo.refs().logged()? {
             for line in repo.refs().log_of(&pointer)? {
                 let Target::Commit(id) = line.new else { continue };
+                if restored.is_some_and(|restored| line.time <= restored) {
+                    continue;
+                }
                 let kind = line.reason.split(':').next();
                 if kind == Some(COMMIT) {
                     made.of_files.insert(id);

@@ -4,6 +4,7 @@
 //! |---------------|--------------------------------------------------------|
 //! | [`base`]      | the commits that a project's files come from           |
 //! | [`config`]    | settings: `config.toml` of a store and of a user       |
+//! | [`files_lock`] | the lock on a project's files                         |
 //! | `make`        | make a store ([`Repo::init`])                          |
 //! | [`openness`]  | whether a store is more open than its files            |
 //! | [`ownership`] | which users can have made or changed a store           |
@@ -22,6 +23,7 @@
 pub mod base;
 pub mod changed;
 pub mod config;
+pub mod files_lock;
 pub mod history;
 mod make;
 pub mod open;

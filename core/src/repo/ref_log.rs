@@ -89,11 +89,7 @@ pub struct Line {
 impl Line {
     fn parse(text: &str) -> Option<Self> {
         let mut columns = text.split('\t');
-        let (secs, nanos) = columns.next()?.split_once('.')?;
-        if nanos.len() != 9 {
-            return None;
-        }
-        let time = Time { secs: secs.parse().ok()?, nanos: nanos.parse().ok()? };
+        let time = Time::parse_decimal(columns.next()?)?;
         let old = Target::parse(columns.next()?)?;
         let new = Target::parse(columns.next()?)?;
         let (who, reason) = (unescape(columns.next()?), unescape(columns.next()?));
@@ -132,15 +128,32 @@ pub(super) fn append(
     let folder = file.parent().unwrap_or(Path::new("."));
     disk.create_folders(folder)?;
     let fresh = !file.exists();
-    let Time { secs, nanos } = change.time;
+    let time = change.time.decimal();
     let (who, reason) = (escape(change.who), escape(change.reason));
     unshare(disk, file)?;
     let start = if ends_torn(file)? { "\n" } else { "" };
-    let line = format!("{start}{secs}.{nanos:09}\t{old}\t{new}\t{who}\t{reason}\n");
+    let line = format!("{start}{time}\t{old}\t{new}\t{who}\t{reason}\n");
     let mut log = disk.append(file)?;
     log.write(line.as_bytes())?;
     log.sync()?;
     if fresh { disk.sync_folder(folder) } else { Ok(()) }
+}
+
+/// Length of a log in bytes; 0 when it is missing.
+pub(super) fn length(file: &Path) -> u64 {
+    fs_err::symlink_metadata(file).map_or(0, |meta| meta.len())
+}
+
+/// Takes back the line that was [appended](append) when the log had so many bytes:
+/// the change that it tells of did not come about. What fails leaves the line.
+pub(super) fn take_back(disk: &Disk, file: &Path, bytes: u64) {
+    if bytes == 0 {
+        let _ = disk.remove(file);
+    } else if let Ok(log) = disk.append(file)
+        && log.file().set_len(bytes).is_ok()
+    {
+        let _ = log.sync();
+    }
 }
 
 /// Replaces a log that has several names by a copy: in a copy of the store made of

@@ -125,6 +125,17 @@ pub enum RefError {
         /// How long was waited.
         waited_secs: u64,
     },
+    /// Another command reads or writes the project's files.
+    #[error("the files of {} have been in use by another snap for {waited_secs} seconds", project.display())]
+    FilesBusy {
+        /// The project folder.
+        project: PathBuf,
+        /// How long was waited.
+        waited_secs: u64,
+    },
+    /// The user asked to stop while waiting for a lock.
+    #[error("interrupted")]
+    Interrupted,
     /// The disk failed.
     #[error(transparent)]
     Io(#[from] PathError),
@@ -141,7 +152,8 @@ impl RefError {
             }
             Self::Unknown { .. } => ErrorKind::NotFound,
             Self::Name(_) => ErrorKind::Invalid,
-            Self::Locked { .. } => ErrorKind::Locked,
+            Self::Locked { .. } | Self::FilesBusy { .. } => ErrorKind::Locked,
+            Self::Interrupted => ErrorKind::Interrupted,
             Self::Io(error) => error.kind(),
         }
     }
@@ -348,20 +360,19 @@ impl Refs {
         let text = self.new_text(new)?;
         let change = &self.timed(&mut lock, change)?;
         let log = name.log_file(&self.store);
-        ref_log::append(&self.disk, &log, (&found.into(), &new.into()), change)?;
-        match new {
+        let write = || match new {
             Some(_) => {
                 self.write(&path, &text.encode())?;
                 // A folder on the way may be somebody's who did not live to sync it.
-                if name.short().contains('/') {
-                    self.sync(name)?;
-                }
+                if name.short().contains('/') { self.sync(name) } else { Ok(()) }
             }
             None => {
                 self.disk.remove(&path)?;
-                self.disk.sync_folder(folder)?;
+                Ok(self.disk.sync_folder(folder)?)
             }
-        }
+        };
+        let is_done = || self.read(name).is_ok_and(|at| at == new);
+        self.change((&log, (&found.into(), &new.into()), change), write, is_done)?;
         Ok(text)
     }
 
@@ -387,8 +398,9 @@ impl Refs {
         let change = &self.timed(&mut lock, change)?;
         let text = self.new_text(Some(new))?;
         let old = self.log(name)?.pop().map_or(Target::Nothing, |line| line.new);
-        ref_log::append(&self.disk, &name.log_file(&self.store), (&old, &new.into()), change)?;
-        self.write(&name.file(&self.store), &text.encode())
+        let write = || self.write(&name.file(&self.store), &text.encode());
+        let is_done = || self.read(name).is_ok_and(|at| at == Some(new));
+        self.change((&name.log_file(&self.store), (&old, &new.into()), change), write, is_done)
     }
 
     /// Makes the names on the way to a ref durable.
@@ -424,8 +436,26 @@ impl Refs {
         }
         let change = &self.timed(&mut lock, change)?;
         let log = self.head_log_file();
-        ref_log::append(&self.disk, &log, (&expected.into(), &new.into()), change)?;
-        self.write_head(new)
+        let is_done = || self.head().is_ok_and(|head| head == *new);
+        let write = || self.write_head(new);
+        self.change((&log, (&expected.into(), &new.into()), change), write, is_done)
+    }
+
+    /// Logs a change durably, then makes it. The line is taken back when the change
+    /// failed and was not done all the same.
+    fn change(
+        &self,
+        (log, (old, new), change): (&Path, (&Target, &Target), &Change<'_>),
+        write: impl FnOnce() -> Result<(), RefError>,
+        is_done: impl FnOnce() -> bool,
+    ) -> Result<(), RefError> {
+        let bytes = ref_log::length(log);
+        ref_log::append(&self.disk, log, (old, new), change)?;
+        let written = write();
+        if written.is_err() && !is_done() {
+            ref_log::take_back(&self.disk, log, bytes);
+        }
+        written
     }
 
     /// Where a branch or tag stood, oldest change first; also of one that was

@@ -137,6 +137,12 @@ impl Ground {
         Err(CommitError::Behind(Box::new(Behind::new(repo, branch, unseen, trees))))
     }
 
+    /// Returns whether the project's files come from the same commits as they did
+    /// when an earlier ground was read.
+    pub(super) fn has_base_of(&self, earlier: &Self) -> bool {
+        self.base == earlier.base
+    }
+
     /// The tree to compare with.
     pub(super) fn tree(&self) -> Option<TreeId> {
         self.parent.as_ref().map(|(_, commit)| commit.tree)

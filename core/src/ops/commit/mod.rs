@@ -45,7 +45,7 @@ use crate::{
         scan::FileStat,
     },
     ops::commit::{ground::Ground, job::Job, paths::Kept},
-    repo::{Repo, ref_name::RefName, refs::RefError, scope::ScopePath},
+    repo::{Repo, files_lock::FilesUse, ref_name::RefName, refs::RefError, scope::ScopePath},
     store::{Added, Writer},
 };
 
@@ -255,6 +255,11 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<Outcome, CommitError> {
     let mut input = Input::from(source);
+    let is_of_project = !input.is_stream() && options.unseen != Unseen::Ignore;
+    let _lock = match is_of_project && options.run == Run::Real {
+        true => repo.lock_files(FilesUse::Read, observer)?,
+        false => None,
+    };
     for _ in 0..limits::REF_RETRIES {
         let mut ground = Ground::read(repo, input.is_stream(), options)?;
         ground.check(repo, &input, options, observer)?;

@@ -112,7 +112,12 @@ pub(super) fn run(
                     return Ok(false);
                 }
                 repo.store().refresh()?;
-                ground = Ground::read(repo, input.is_stream(), options)?;
+                let now = Ground::read(repo, input.is_stream(), options)?;
+                // Files that were restored meanwhile are not those that were read.
+                if !now.has_base_of(&ground) {
+                    return Ok(false);
+                }
+                ground = now;
                 ground.check(repo, input, options, observer)?;
             }
             Err(error) => return Err(error.into()),

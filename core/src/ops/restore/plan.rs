@@ -28,7 +28,7 @@ use crate::{
     local::{
         contain::{Cursor, Folder, FolderPath, Listing},
         mount::Mount,
-        store_folder::{STORE_FOLDER, holds_packs, is_store},
+        store_folder::{STORE_FOLDER, holds_packs, holds_store, is_store},
     },
     ops::restore::{
         Change, Loss, Losses, RestoreError, filter::Choice, guard::Guard, job::Job, tally::Count,
@@ -358,7 +358,16 @@ impl<'j, 'a> Planner<'j, 'a> {
             job.tally.add(Count::Excluded, 1);
             return Ok(Fate::Excluded);
         }
+        // That the project's own store stays needs no report.
+        let is_own = at.depth() == 0 && name.as_bytes() == STORE_FOLDER.as_bytes();
         if !is_folder {
+            let is_link = kind == FileType::Symlink && name.as_bytes() == STORE_FOLDER.as_bytes();
+            if is_link && holds_store(folder, name.as_bytes()).unwrap_or(false) {
+                return Ok(match is_own {
+                    true => Fate::Stays,
+                    false => self.keep(at.join(name), Why::Store),
+                });
+            }
             if kind == FileType::RegularFile && !is_readable(folder, name) {
                 return Ok(self.keep(at.join(name), Why::Unreadable));
             }
@@ -374,8 +383,6 @@ impl<'j, 'a> Planner<'j, 'a> {
             listing => listing.map_err(|e| failed("read folder", e))?,
         };
         let is_foreign = is_store(name.as_bytes(), &listing);
-        // That the project's own store stays needs no report.
-        let is_own = at.depth() == 0 && name.as_bytes() == STORE_FOLDER.as_bytes();
         if job.is_store(folder) || (is_foreign && is_own) {
             return Ok(Fate::Stays);
         }

@@ -61,8 +61,11 @@ impl Refs {
         Ok(Change { time, ..*change })
     }
 
-    /// Time of the newest line of all logs.
-    fn newest(&self) -> Result<Option<Time>, RefError> {
+    /// Time of the newest line of all logs; `None` before the first one.
+    ///
+    /// # Errors
+    /// [`RefError::Io`] when a log cannot be read.
+    pub fn newest(&self) -> Result<Option<Time>, RefError> {
         let mut newest = None;
         for pointer in self.logged()? {
             let lines = self.log_of(&pointer)?;
@@ -75,15 +78,13 @@ impl Refs {
 impl Lock {
     fn last(&self) -> Option<Time> {
         let text = read_small(&self.path, "time").ok()??;
-        let (secs, nanos) = text.strip_suffix('\n')?.split_once('.')?;
-        let nanos = Some(nanos).filter(|nanos| nanos.len() == 9)?.parse().ok()?;
-        Some(Time { secs: secs.parse().ok()?, nanos }).filter(|time| time.nanos < 1_000_000_000)
+        Time::parse_decimal(text.strip_suffix('\n')?)
     }
 
     /// A disk that is full must not keep a ref from moving for this.
-    fn set_last(&mut self, Time { secs, nanos }: Time) {
+    fn set_last(&mut self, time: Time) {
         if self.file.file().set_len(0).is_ok() {
-            let _ = self.file.write(format!("{secs}.{nanos:09}\n").as_bytes());
+            let _ = self.file.write(format!("{}\n", time.decimal()).as_bytes());
         }
     }
 }
