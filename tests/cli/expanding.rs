@@ -48,8 +48,9 @@ fn entry(name: &str, kind: Kind) -> Entry {
     Entry { name: EntryName::new(name.as_bytes()).unwrap(), kind, metadata }
 }
 
-/// The tree of folders of which the deepest have one file with that content.
-fn expanding(writer: &Writer<'_>, id: BlobId, size: u64) -> (TreeId, Totals) {
+/// The tree of folders of which the deepest have one file with that content. Names
+/// of folders end with `ending`.
+fn expanding(writer: &Writer<'_>, (id, size): (BlobId, u64), ending: &str) -> (TreeId, Totals) {
     let file = entry("f", Kind::File { size, id });
     let mut totals = Totals::default();
     totals.count(&file.kind);
@@ -58,7 +59,7 @@ fn expanding(writer: &Writer<'_>, id: BlobId, size: u64) -> (TreeId, Totals) {
         let bytes = Node::Leaf { totals, entries }.encode();
         let id = TreeId::of(&bytes);
         writer.add_tree(id, &bytes).unwrap();
-        let folder = |at| entry(&format!("d{at:02}"), Kind::Folder { id });
+        let folder = |at| entry(&format!("d{at:02}{ending}"), Kind::Folder { id });
         entries = (0..WIDTH).map(folder).collect();
         let below = totals;
         totals = Totals::default();
@@ -75,7 +76,7 @@ fn expanding(writer: &Writer<'_>, id: BlobId, size: u64) -> (TreeId, Totals) {
 
 /// Puts two commits of such trees on a branch of the store in `here`. The
 /// second differs in the content of the one file, and so in each folder.
-fn two_commits(env: &TestEnv) -> [CommitId; 2] {
+fn two_commits(env: &TestEnv, ending: &str) -> [CommitId; 2] {
     commit(env, "here", "first\n");
     commit(env, "here", "second\n");
     let repo = Repo::open(&env.path("here/.snap"), Disk::default(), &Silent).unwrap();
@@ -83,7 +84,7 @@ fn two_commits(env: &TestEnv) -> [CommitId; 2] {
     let ids = ["first\n", "second\n"].map(|content| {
         let writer = Writer::new(repo.store(), 3, 1).unwrap();
         let id = BlobId::of(content.as_bytes());
-        let (tree, totals) = expanding(&writer, id, content.len() as u64);
+        let (tree, totals) = expanding(&writer, (id, content.len() as u64), ending);
         let made = Commit {
             tree,
             parents: parents.clone(),
@@ -157,7 +158,7 @@ fn await_rest(serving: &Serving, path: &str) {
 #[test]
 fn no_route_takes_much_memory_for_a_tree_that_expands_without_end() {
     let env = TestEnv::new();
-    let [old, new] = two_commits(&env);
+    let [old, new] = two_commits(&env, "");
     let serving = Serving::start(&env, "here");
     let api = "/v1/repos/default";
     let deep = "d00/".repeat(LEVELS);
@@ -218,10 +219,48 @@ fn no_route_takes_much_memory_for_a_tree_that_expands_without_end() {
     assert!(page.contains("\"path\":\"d00\"") && page.contains("\"next\""), "{page}");
 }
 
+/// Clients that ask for a long answer each and take nothing of it, and the most
+/// memory that the server may have then. All their answers are 1 GiB.
+const SLOW_CLIENTS: usize = 100;
+const MOST_FOR_SLOW_BYTES: u64 = 512 << 20;
+
+#[test]
+fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
+    let env = TestEnv::new();
+    let [old, new] = two_commits(&env, &"x".repeat(240));
+    let serving = Serving::start(&env, "here");
+    for path in [
+        "/v1/repos/default/find?pattern=*&limit=1000&commit=wide".to_owned(),
+        format!("/r/default/diff?from={old}&to={new}"),
+        "/r/default/search?q=*".to_owned(),
+    ] {
+        let ask = || {
+            let mut stream = TcpStream::connect(serving.address()).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            stream
+        };
+        let clients: Vec<TcpStream> = (0..SLOW_CLIENTS).map(|_| ask()).collect();
+        // Each has its answer, or the beginning of one, or is told to come again.
+        let mut refused = 0;
+        for mut client in &clients {
+            let mut status = [0; 12];
+            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            client.read_exact(&mut status).unwrap();
+            refused += usize::from(status.ends_with(b"503"));
+        }
+        assert!(refused < SLOW_CLIENTS, "{path}: some are answered");
+        let peak = peak_bytes(serving.process());
+        assert!(peak < MOST_FOR_SLOW_BYTES, "{} MiB after {path}", peak >> 20);
+        drop(clients);
+        await_rest(&serving, &path);
+        assert!(begin(&serving, &path).starts_with(b"HTTP/1.1 200"), "{path}");
+    }
+}
+
 #[test]
 fn a_local_search_takes_little_memory_for_a_tree_that_expands_without_end() {
     let env = TestEnv::new();
-    two_commits(&env);
+    two_commits(&env, "");
     for (pattern, lines) in [("*", 1_000_000), ("f", 300_000)] {
         let mut command: Command = env.command("here");
         let command = command.args(["find", pattern, "wide"]).stdout(Stdio::piped());

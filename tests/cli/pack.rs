@@ -293,3 +293,19 @@ fn a_bundle_has_the_mode_of_the_one_that_it_replaces() {
     let mode = fs_err::metadata(env.path("b.snap")).unwrap().permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
 }
+
+#[test]
+fn an_output_inside_a_store_is_refused() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    env.snap(["commit", "home"]).succeeds();
+    let head = env.read("home/.snap/HEAD");
+    for command in [["pack", "latest"], ["export", "latest"]] {
+        for output in [".snap/HEAD", ".snap/objects/new.tar"] {
+            let refused = env.snap_in("home", command.into_iter().chain(["-o", output, "-f"]));
+            assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+            assert!(refused.stderr.contains("would lie in a store"), "{}", refused.stderr);
+        }
+    }
+    assert_eq!(env.read("home/.snap/HEAD"), head);
+}

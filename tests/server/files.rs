@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use reqwest::StatusCode;
 use snap_core::base::id::BlobId;
 use snap_server::settings::{Limits, Settings};
+use snap_testkit::bytes::Corpus;
 
 use crate::place::{Place, Serving, refused};
 
@@ -138,4 +139,40 @@ async fn a_cache_without_room_serves_the_same() {
         let answer = serving.get(&format!("commits/{id}/files/a")).send().await.unwrap();
         assert_eq!(answer.bytes().await.unwrap(), "content");
     }
+}
+
+/// Flips a byte of a file.
+fn flip(path: &std::path::Path, at: usize) {
+    let mut bytes = fs_err::read(path).unwrap();
+    bytes[at] ^= 0xff;
+    fs_err::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_in_a_file_is_told_before_the_first_byte_or_breaks_off_and_is_counted() {
+    let place = Place::new();
+    place.change("small", "some text\n".repeat(20));
+    let objects = place.store().join("objects");
+    let packs = || fs_err::read_dir(&objects).unwrap().map(|entry| entry.unwrap().path());
+    let first: Vec<_> = packs().collect();
+    place.change("large", Corpus::Random.make(12 << 20));
+    for pack in packs() {
+        let length = fs_err::metadata(&pack).unwrap().len() as usize;
+        if first.contains(&pack) {
+            flip(&pack, 20);
+        } else if length > 1 << 20 {
+            flip(&pack, length / 4 * 3);
+        }
+    }
+    let serving = Serving::of(&place);
+    let get = |path: &str| serving.client.get(format!("{}{path}", serving.origin())).send();
+    let files = "/v1/repos/default/commits/main/files";
+    assert_eq!(get(&format!("{files}/small")).await.unwrap().status(), 500);
+    let large = get(&format!("{files}/large")).await.unwrap();
+    assert_eq!(large.status(), 200);
+    assert!(large.bytes().await.is_err(), "a part is not the whole");
+    let told = get("/ready").await.unwrap().text().await.unwrap();
+    assert_eq!(told, "ready\n1 repository is damaged\n");
+    let metrics = get("/metrics").await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("snap_damage_met_total{repository=\"default\"} 2"), "{metrics}");
 }

@@ -14,6 +14,7 @@ use snap_core::{
         Disk,
         output::{OutputFile, Taken, folder_of},
     },
+    local::store_folder::store_above,
     ops::bundle::pack::{self, Options, Outcome},
 };
 
@@ -84,6 +85,9 @@ impl OutputArgs {
                 return Err(CliError::Usage("--json and `-o -` both want stdout"));
             }
             return Ok((Output::Stream(cx.raw_out()?), cx.scratch()));
+        }
+        if store_above(&self.output).is_some() {
+            return Err(CliError::Usage("the output would lie in a store: name a file elsewhere"));
         }
         let there = fs_err::metadata(&self.output);
         if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {

@@ -1,22 +1,18 @@
 //! Bodies that go out: what a thread writes, and what is held whole.
 
 use std::{
-    convert::Infallible,
     fs::File,
     io::{self, Write},
     ops::Range,
     os::unix::fs::FileExt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use tokio::{
     runtime::Handle,
     sync::mpsc::{self, error::TrySendError},
@@ -25,7 +21,7 @@ use tracing::Instrument;
 
 use super::{
     PIECES, TURNS,
-    memory::{Memory, SHORT_BYTES},
+    memory::{Memory, SHORT_BYTES, kept},
     sharer::Sharer,
 };
 use crate::problem::{Code, Problem};
@@ -47,8 +43,8 @@ pub async fn send(
     // It is over when the thread is and the pieces are, whichever comes last.
     let turn = Arc::new(TURNS.take(1).await?);
     let (to, pieces) = mpsc::channel(PIECES);
-    let (runtime, whole) = (Handle::current(), Arc::new(AtomicBool::new(false)));
-    let (is_whole, of_thread) = (Arc::clone(&whole), Arc::clone(&turn));
+    let (runtime, ended) = (Handle::current(), Arc::new(OnceLock::new()));
+    let (outcome, of_thread) = (Arc::clone(&ended), Arc::clone(&turn));
     let (span, sharer) = (tracing::Span::current(), Sharer::of_this());
     let of_work = span.clone();
     let write = move || {
@@ -56,8 +52,11 @@ pub async fn send(
         let mut out = Out { to, piece: BytesMut::new(), runtime, stall };
         let work = || work(&mut out).and_then(|()| out.flush());
         match of_work.in_scope(|| sharer.has_done(work)) {
-            Ok(()) => whole.store(true, Ordering::Release),
-            Err(error) => of_work.in_scope(|| tracing::debug!(%error, "an answer broke off")),
+            Ok(()) => drop(ended.set(Ok(()))),
+            Err(error) => {
+                of_work.in_scope(|| tracing::debug!(%error, "an answer broke off"));
+                let _ = ended.set(Err(error.kind()));
+            }
         }
     };
     let written = tokio::task::spawn_blocking(write);
@@ -68,14 +67,20 @@ pub async fn send(
     };
     tokio::spawn(told.instrument(span));
     let next = move |left: Option<(mpsc::Receiver<Bytes>, _)>| {
-        let is_whole = Arc::clone(&is_whole);
+        let outcome = Arc::clone(&outcome);
         async move {
             let (mut pieces, turn) = left?;
             match pieces.recv().await {
                 Some(piece) => Some((Ok(piece), Some((pieces, turn)))),
-                None if is_whole.load(Ordering::Acquire) => None,
-                // The thread failed, lost its patience, or is no more.
-                None => Some((Err(io::Error::from(io::ErrorKind::BrokenPipe)), None)),
+                None => match outcome.get() {
+                    Some(Ok(())) => None,
+                    // What is damaged is counted by those who watch the server.
+                    Some(Err(io::ErrorKind::InvalidData)) => {
+                        Some((Err(io::Error::from(io::ErrorKind::InvalidData)), None))
+                    }
+                    // The thread failed, lost its patience, or is no more.
+                    _ => Some((Err(io::Error::from(io::ErrorKind::BrokenPipe)), None)),
+                },
             }
         }
     };
@@ -136,11 +141,7 @@ pub async fn keep(bytes: Bytes, mut memory: Memory) -> Result<Body, Problem> {
         return Ok(Body::from(bytes));
     }
     memory.hold(bytes.len()).await?;
-    Ok(Body::new(Full::new(bytes).map_err(move |never: Infallible| -> io::Error {
-        // It is free when the body is no more.
-        let _held = &memory;
-        match never {}
-    })))
+    Ok(kept(Full::new(bytes), memory))
 }
 
 /// Writes a range of a file.

@@ -44,9 +44,18 @@ struct User {
 /// Some of it; free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    _own: OwnedSemaphorePermit,
-    _all: SemaphorePermit<'static>,
+    own: OwnedSemaphorePermit,
+    all: SemaphorePermit<'static>,
     _user: User,
+}
+
+impl Taken {
+    /// Frees so much of it now, or all if it is less.
+    pub(super) fn give_back(&mut self, amount: usize) {
+        let amount = amount.min(self.own.num_permits());
+        drop(self.own.split(amount));
+        drop(self.all.split(amount));
+    }
 }
 
 impl Fair {
@@ -72,7 +81,7 @@ impl Fair {
             Some((own, self.all.acquire_many(amount).await.ok()?))
         };
         match tokio::time::timeout(PATIENCE, taking).await {
-            Ok(Some((own, all))) => Ok(Taken { _own: own, _all: all, _user: user }),
+            Ok(Some((own, all))) => Ok(Taken { own, all, _user: user }),
             _ => Err(Problem {
                 retry_after_secs: Some(AGAIN_SECS),
                 ..Problem::new(Code::Unavailable, "too much is under way at once")

@@ -3,7 +3,14 @@
 
 use std::{mem, ops::Deref};
 
+use axum::{
+    body::{Body, HttpBody},
+    extract::Request,
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
 use super::fair::{Fair, Taken};
@@ -77,13 +84,50 @@ impl Memory {
 
     /// Gives back what is beyond so many bytes, as far as it was taken in one.
     pub fn shrink(&mut self, bytes: usize) {
-        while let Some((last, _)) = self.taken.last()
-            && self.bytes - last >= bytes
+        while self.bytes > bytes
+            && let Some((last, taken)) = self.taken.last_mut()
         {
-            self.bytes -= last;
-            self.taken.pop();
+            let free = (self.bytes - bytes).min(*last) / UNIT_BYTES * UNIT_BYTES;
+            if free == 0 {
+                return;
+            }
+            taken.give_back(free / UNIT_BYTES);
+            (*last, self.bytes) = (*last - free, self.bytes - free);
+            if *last == 0 {
+                self.taken.pop();
+            }
         }
     }
+}
+
+/// Memory that making an answer takes, at most: what was found, and the text of it.
+const MAKING_BYTES: usize = 32 << 20;
+
+/// Counts the memory of an answer that is made as a whole: while it is made, and as
+/// far as it is longer than [`SHORT_BYTES`] until it was taken. An answer of unknown
+/// length comes in pieces, which are counted where they are made.
+pub(crate) async fn hold_answer(request: Request, next: Next) -> Response {
+    let mut memory = Memory::default();
+    if let Err(problem) = memory.hold(MAKING_BYTES).await {
+        return problem.into_response();
+    }
+    let (head, body) = next.run(request).await.into_parts();
+    let Some(bytes) = body.size_hint().exact() else { return Response::from_parts(head, body) };
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    memory.shrink(if bytes <= SHORT_BYTES { 0 } else { bytes });
+    Response::from_parts(head, kept(body, memory))
+}
+
+/// A body that has its memory until it is over.
+pub(super) fn kept<B>(body: B, memory: Memory) -> Body
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
+    Body::new(body.map_err(move |error| {
+        let _held = &memory;
+        error
+    }))
 }
 
 /// A body that is held whole.

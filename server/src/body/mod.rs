@@ -19,12 +19,15 @@ mod memory;
 mod sharer;
 mod taken;
 
-pub(crate) use self::taken::{SHORT_BYTES, look_after};
 pub use self::{
     answer::{copy, keep, send, send_begun, unsaid},
     coming::{Accept, linger, whole},
     memory::{Memory, Whole},
     sharer::Sharer,
+};
+pub(crate) use self::{
+    memory::hold_answer,
+    taken::{SHORT_BYTES, look_after},
 };
 
 use std::sync::{

@@ -11,6 +11,7 @@ pub mod metrics;
 mod route;
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, LazyLock,
@@ -20,11 +21,12 @@ use std::{
 };
 
 use axum::{
-    body::HttpBody,
+    body::{Body, HttpBody},
     extract::{ConnectInfo, Request},
     response::Response,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use http_body_util::BodyExt;
 use percent_encoding::percent_decode_str;
 use snap_core::format::ref_text::RefText;
 use tracing::Instrument;
@@ -130,6 +132,10 @@ pub async fn observe<A: Future<Output = Response>>(
     }
     entry.span = Some(span.clone());
     let (head, body) = response.into_parts();
+    let body = match entry.repository.clone().filter(|_| body.size_hint().exact().is_none()) {
+        Some(repository) => counting_damage(body, (Arc::clone(&seen.metrics), repository)),
+        None => body,
+    };
     let is_short = body.size_hint().upper().is_some_and(|most| most <= SHORT_BYTES);
     let mut body = counted(body, move |bytes| entry.sent(bytes));
     if !is_short {
@@ -137,6 +143,32 @@ pub async fn observe<A: Future<Output = Response>>(
         body = span.in_scope(|| look_after(body, line, seen.stall));
     }
     Response::from_parts(head, body)
+}
+
+/// Takes note of damage that breaks off a body which is made as it is sent.
+fn counting_damage(body: Body, (metrics, repository): (Arc<Metrics>, String)) -> Body {
+    Body::new(body.map_err(move |error| {
+        if is_damage(&error) {
+            metrics.damaged(&repository);
+        }
+        error
+    }))
+}
+
+/// Whether a body broke off because what it is made of is damaged.
+fn is_damage(error: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref().is_some_and(is_invalid_data) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn is_invalid_data(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
 }
 
 /// The length of a body is not known any more once its bytes are counted.

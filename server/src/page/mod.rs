@@ -46,11 +46,12 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    middleware::from_fn,
     routing::{get, post},
 };
 
 use self::{ask::Ask, growth::Growth};
-use crate::routes::Server;
+use crate::{body::hold_answer, routes::Server};
 
 /// What all pages share.
 #[derive(Clone, Debug)]
@@ -78,11 +79,7 @@ impl Pages {
 pub fn pages(server: Server) -> Router {
     let shared = Shared { server, growth: Growth::default() };
     let pages = Pages { shared: Arc::new(shared) };
-    Router::new()
-        .route("/", get(home::view))
-        .route("/assets/{name}", get(assets::read))
-        .route("/login", get(login::show).post(login::enter))
-        .route("/logout", post(login::leave))
+    let repositories = Router::new()
         .route("/r/{repo}", get(async |ask: Ask| ask.show(log::view).await))
         .route("/r/{repo}/c/{rev}", get(async |ask: Ask| ask.show(snapshot::view).await))
         .route("/r/{repo}/c/{rev}/{*path}", get(async |ask: Ask| ask.show(snapshot::view).await))
@@ -95,5 +92,12 @@ pub fn pages(server: Server) -> Router {
         .route("/r/{repo}/search", get(async |ask: Ask| ask.show(search::view).await))
         .route("/r/{repo}/refs", get(async |ask: Ask| ask.show(refs::view).await))
         .route("/r/{repo}/stats", get(async |ask: Ask| ask.show(stats::view).await))
+        .route_layer(from_fn(hold_answer));
+    Router::new()
+        .route("/", get(home::view))
+        .route("/assets/{name}", get(assets::read))
+        .route("/login", get(login::show).post(login::enter))
+        .route("/logout", post(login::leave))
+        .merge(repositories)
         .with_state(pages)
 }

@@ -233,7 +233,7 @@ impl Answer {
                 }
                 None => {
                     let (repository, id, size) = (Arc::clone(repository), file.id, file.size);
-                    body::send(self.stall, move |out| {
+                    body::send_begun(self.stall, move |out| {
                         write_content(repository.repo().store(), (&id, size), range, out)
                     })
                     .await?

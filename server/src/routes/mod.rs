@@ -25,6 +25,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
+    middleware::from_fn,
     routing::{get, head, post, put},
 };
 
@@ -33,7 +34,7 @@ use http::{HeaderMap, header};
 use self::files::Files;
 use crate::{
     access::Access,
-    body::{Accept, Pieces, blocking, line::Lines, linger, receive, send, send_begun},
+    body::{Accept, Pieces, blocking, hold_answer, line::Lines, linger, receive, send, send_begun},
     hub::Hub,
     observe::{Observe, metrics::Metrics},
     problem::{Code, Problem},
@@ -234,7 +235,6 @@ pub fn router(server: Server) -> Router {
         .route("/", put(info::create))
         .route("/config", get(info::config))
         .route("/head", get(refs::head))
-        .route("/refs", get(refs::list))
         .route("/refs/{*name}", get(refs::read).put(refs::write).delete(refs::delete))
         .route("/packs", get(packs::list))
         .route("/packs/{id}", get(packs::read).put(packs::write))
@@ -251,10 +251,7 @@ pub fn router(server: Server) -> Router {
             "/bundles/{id}",
             head(uploads::standing).patch(uploads::resume_bundle).delete(uploads::forget),
         )
-        .route("/log", get(history::log))
-        .route("/diff", get(history::diff))
-        .route("/find", get(history::find))
-        .route("/stats", get(history::stats));
+        .merge(made_whole());
     Router::new()
         .route("/v1", get(info::server))
         .route("/v1/openapi.json", get(info::openapi))
@@ -267,6 +264,17 @@ pub fn router(server: Server) -> Router {
         .fallback(async || Problem::new(Code::NoRoute, ""))
         .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
         .with_state(server)
+}
+
+/// Answers that are made as a whole, and may be long.
+fn made_whole() -> Router<Server> {
+    Router::new()
+        .route("/refs", get(refs::list))
+        .route("/log", get(history::log))
+        .route("/diff", get(history::diff))
+        .route("/find", get(history::find))
+        .route("/stats", get(history::stats))
+        .route_layer(from_fn(hold_answer))
 }
 
 /// What reads commits. Their paths are not nested, so that [`target::Target`]
