@@ -9,20 +9,21 @@ use std::{
 
 use serde_json::{Value, json};
 use snap_core::{
+    base::id::{ObjectId, PackId},
     ops::{
         repair::{self, Lost, Options, Origin, Outcome, Repaired, Run, Source, SourceKind},
-        verify::{Data, Problem},
+        verify::{self, Data, Problem},
     },
     store::{BundleStore, Store},
 };
 
 use crate::{
-    commands::verify::{self, chain},
+    commands::verify::{chain, write_touched, write_touched_json},
     context::Context,
-    remote::{Elsewhere, LimitArgs, Memory, rate},
+    remote::{Elsewhere, LimitArgs, Memory, Place},
     report::{CliError, Done},
     snapshot::is_bundle,
-    ui::{Out, size, text},
+    ui::{Out, size, size::Size, text},
 };
 
 const EXAMPLES: &str = "\
@@ -32,6 +33,8 @@ Examples:
   snap repair --from ../copy --from backup.snap
                                     from another project and a bundle
   snap repair -n                    what would come from where
+  snap repair origin --data         a store elsewhere, from the store here
+  snap repair origin --from ../copy and from another project
 
 Each object that is damaged or missing is looked for, in this order: in another
 place here; in the same pack elsewhere, of which only damaged parts are fetched;
@@ -40,19 +43,26 @@ What is found counts once its hash is right. Nothing is deleted, no id changes
 and no branch moves. Damaged packs that are not needed any more move to
 `quarantine/` in the store.
 
+With REMOTE, what a store elsewhere has lost is sent there again, from the store
+here and from what --from names.
+
 Exits with 4 if something stays lost, and lists it with the snapshots and paths
 that it touches.";
 
 /// Put back what the store has lost
 ///
 /// Looks for damage as `snap verify` does, and gets what is damaged or missing from
-/// wherever it still is.
+/// wherever it still is: other copies, the files of the project, bundles.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RepairArgs {
+    /// Remote or location to repair; the store here if not given
+    #[arg(value_name = "REMOTE|URL")]
+    remote: Option<String>,
+
     /// Where to look for what is lost: a remote, a location, a project or store, or a
-    /// bundle; may be repeated, the first one counts first. All remotes of the store
-    /// if not given
+    /// bundle; may be repeated, the first one counts first. For the store here, all of
+    /// its remotes if not given
     #[arg(long, value_name = "REMOTE|URL|DIR|FILE")]
     from: Vec<PathBuf>,
 
@@ -64,10 +74,8 @@ pub(crate) struct RepairArgs {
     #[arg(short = 'n', long)]
     dry_run: bool,
 
-    /// Bytes a second to fetch at most, such as 2M; else the setting
-    /// `transfer.limit_download`
-    #[arg(long, value_name = "RATE", value_parser = rate::parse)]
-    limit_download: Option<u64>,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 impl RepairArgs {
@@ -77,10 +85,6 @@ impl RepairArgs {
 
     fn data(&self) -> Data {
         if self.data { Data::All } else { Data::None }
-    }
-
-    fn limits(&self) -> LimitArgs {
-        LimitArgs::of_download(self.limit_download)
     }
 
     /// What becomes of what is learnt of remotes.
@@ -115,7 +119,30 @@ impl Opened {
 /// Sources that are open, each with its name.
 type Named = Vec<(String, Opened)>;
 
+/// What was repaired, or would be, and what is left.
+struct Report<'a> {
+    args: &'a RepairArgs,
+    /// The store elsewhere, if it is one.
+    place: Option<Place>,
+    is_whole: bool,
+    /// Problems that were found at first.
+    problems: usize,
+    repaired: Vec<Repaired>,
+    quarantined: Vec<PackId>,
+    lost: Vec<Lost>,
+    left: verify::Outcome,
+    /// Refs and files of the index elsewhere that are damaged or missing.
+    unread: Vec<String>,
+}
+
 pub(crate) fn run(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
+    match &args.remote {
+        Some(remote) => repair_remote(remote, args, cx),
+        None => repair_here(args, cx),
+    }
+}
+
+fn repair_here(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
     let dir = cx.store_dir()?;
     cx.check_found(&dir)?;
     let repo = match args.run() {
@@ -125,8 +152,7 @@ pub(crate) fn run(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
     let (opened, sources) = (OnceCell::new(), OnceCell::new());
     if !args.from.is_empty() {
         // Those that were named must be there, the others are asked when they are needed.
-        let given = args.from.iter().map(|from| open(from, args, cx));
-        let _ = opened.set(given.collect::<Result<Named, _>>()?);
+        let _ = opened.set(open_given(args, cx)?);
     }
     let all = || {
         let sources: &Vec<Source<'_>> = sources.get_or_init(|| {
@@ -137,13 +163,80 @@ pub(crate) fn run(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
     };
     let options = Options { data: args.data(), run: args.run(), scratch: cx.scratch() };
     let outcome = repair::run(&repo, &all, &options, &cx.progress())?;
-    for source in sources.get().into_iter().flatten() {
+    tell_failed(sources.get().into_iter().flatten(), cx);
+    let Outcome { problems, repaired, quarantined, lost, left } = outcome;
+    let is_whole = is_whole(args.run(), &lost, &left.problems, true);
+    Report {
+        args,
+        place: None,
+        is_whole,
+        problems,
+        repaired,
+        quarantined,
+        lost,
+        left,
+        unread: Vec::new(),
+    }
+    .tell(cx)
+}
+
+fn repair_remote(remote: &str, args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
+    let place = cx.remote(Some(remote).into())?;
+    // What is learnt in one round is known in the next, also in a dry run.
+    let first = cx.connect_with(place.clone(), args.memory(), &args.limits)?;
+    let given = open_given(args, cx)?;
+    // A location can be repaired where there is no store.
+    let here = match cx.find_store(Path::new("."))? {
+        Some(dir) => Some(cx.open_found(&dir)?),
+        None => None,
+    };
+    let here = here
+        .as_ref()
+        .map(|repo| Source::new("the store here".to_owned(), repo.store(), SourceKind::Store));
+    let sources: Vec<Source<'_>> = here.into_iter().chain(given.iter().map(of_opened)).collect();
+    let options = snap_remote::repair::Options {
+        data: args.data(),
+        run: args.run(),
+        level: cx.settings_here()?.0.config()?.compression.level,
+        scratch: cx.scratch(),
+    };
+    let open = || first.store.reopen();
+    let outcome =
+        snap_remote::repair::run(&open, &|| &sources, &options, (&cx.waiting()?, &cx.progress()));
+    let outcome = outcome.map_err(|error| cx.remote_error(error))?;
+    tell_failed(&sources, cx);
+    let snap_remote::repair::Outcome { problems, repaired, sent_bytes, lost, left } = outcome;
+    let is_whole = is_whole(args.run(), &lost, &left.found.problems, left.problems.is_empty());
+    if sent_bytes > 0 {
+        cx.ui().status(format_args!("Sent {} to {}", Size(sent_bytes), place.shown()));
+    }
+    let unread = left.problems.iter().map(|problem| chain(problem)).collect();
+    let (quarantined, left) = (Vec::new(), left.found);
+    let place = Some(place);
+    Report { args, place, is_whole, problems, repaired, quarantined, lost, left, unread }.tell(cx)
+}
+
+/// Whether nothing is wrong any more, or nothing would be.
+fn is_whole(run: Run, lost: &[Lost], left: &[Problem], can_read_all: bool) -> bool {
+    let stays = |problem: &Problem| match run {
+        Run::Real => true,
+        Run::Dry => !repair::is_repairable(problem),
+    };
+    lost.is_empty() && can_read_all && !left.iter().any(stays)
+}
+
+/// Says which sources failed.
+fn tell_failed<'a>(sources: impl IntoIterator<Item = &'a Source<'a>>, cx: &Context) {
+    for source in sources {
         if let Some(error) = source.failed() {
             let name = source.name();
             cx.ui().warning(format_args!("{name} was not asked any more: {}", chain(error)));
         }
     }
-    tell(args, &outcome, cx)
+}
+
+fn open_given(args: &RepairArgs, cx: &Context) -> Result<Named, CliError> {
+    args.from.iter().map(|from| open(from, args, cx)).collect()
 }
 
 fn of_opened((name, opened): &(String, Opened)) -> Source<'_> {
@@ -160,7 +253,7 @@ fn open(from: &Path, args: &RepairArgs, cx: &Context) -> Result<(String, Opened)
         return Ok((shown, Opened::Bundle(Box::new(bundle))));
     }
     let place = cx.source(from)?;
-    let elsewhere = cx.open_objects(place, args.memory(), &args.limits())?;
+    let elsewhere = cx.open_objects(place, args.memory(), &args.limits)?;
     Ok((shown, Opened::Elsewhere(Box::new(elsewhere))))
 }
 
@@ -170,7 +263,7 @@ fn open_remotes(args: &RepairArgs, cx: &Context) -> Named {
     let mut opened = Named::new();
     for name in names {
         let place = cx.remote(Some(&*name).into());
-        let there = place.and_then(|place| cx.open_objects(place, args.memory(), &args.limits()));
+        let there = place.and_then(|place| cx.open_objects(place, args.memory(), &args.limits));
         match there {
             Ok(there) => opened.push((name, Opened::Elsewhere(Box::new(there)))),
             Err(error) => {
@@ -181,35 +274,9 @@ fn open_remotes(args: &RepairArgs, cx: &Context) -> Named {
     opened
 }
 
-/// Tells what was repaired and what stays lost.
-fn tell(args: &RepairArgs, outcome: &Outcome, cx: &Context) -> Result<Done, CliError> {
-    let is_whole = outcome.is_whole(args.run());
-    let mut out = cx.ui().out();
-    match cx.ui().is_json() {
-        true => write_json(&mut out, args, outcome)?,
-        false => write_text(&mut out, args, outcome, cx)?,
-    }
-    out.finish()?;
-    summarize(args, outcome, cx);
-    Ok(if is_whole { Done::Well } else { Done::Damaged })
-}
-
-/// Problems that stay and that no lost object stands for.
-fn problems_left<'a>(args: &RepairArgs, outcome: &'a Outcome) -> impl Iterator<Item = &'a Problem> {
-    let is_dry = args.dry_run;
-    let is_told = |id| outcome.lost.iter().any(|lost| lost.id == id);
-    outcome.left.problems.iter().filter(move |problem| match problem {
-        Problem::Object { id, .. } | Problem::Size { id, .. } | Problem::Chunks { id, .. } => {
-            !is_dry && !is_told(*id)
-        }
-        Problem::Ref { .. } | Problem::RefLost { .. } | Problem::Depth { .. } => true,
-        _ => !is_dry,
-    })
-}
-
 fn origin(from: &Origin) -> String {
     match from {
-        Origin::Here => "its sound parts here".to_owned(),
+        Origin::Here => "its sound parts".to_owned(),
         Origin::Source(name) => name.clone(),
         Origin::File(path) => format!("the file {}", text::line(path)),
     }
@@ -231,119 +298,150 @@ fn line(repaired: &Repaired) -> String {
     }
 }
 
-fn write_text(out: &mut Out, args: &RepairArgs, outcome: &Outcome, cx: &Context) -> io::Result<()> {
-    let would = if args.dry_run { "would repair" } else { "repaired" };
-    for repaired in &outcome.repaired {
-        writeln!(out, "{would}: {}", line(repaired))?;
-    }
-    for problem in problems_left(args, outcome) {
-        writeln!(out, "damaged: {}", text::line(chain(problem).as_bytes()))?;
-    }
-    for Lost { id, kind } in &outcome.lost {
-        writeln!(out, "lost: {} {id}", kind.noun())?;
-    }
-    match outcome.lost.is_empty() {
-        true => Ok(()),
-        false => verify::write_touched(out, &outcome.left.touched, cx),
-    }
-}
-
 fn source_json(from: &Origin) -> Value {
     match from {
         Origin::Here => json!({ "kind": "here" }),
         Origin::Source(name) => json!({ "kind": "source", "name": name }),
-        Origin::File(path) => {
-            json!({ "kind": "file", "path": String::from_utf8_lossy(path) })
-        }
+        Origin::File(path) => json!({ "kind": "file", "path": String::from_utf8_lossy(path) }),
     }
 }
 
-fn write_json(out: &mut Out, args: &RepairArgs, outcome: &Outcome) -> io::Result<()> {
-    let r#type = if args.dry_run { "would-repair" } else { "repaired" };
-    for repaired in &outcome.repaired {
-        let (what, id, objects, from) = match repaired {
-            Repaired::Pack { id, from } => {
-                ("pack", id.to_string(), None, from.iter().map(source_json).collect())
-            }
-            Repaired::Object { id, kind, from } => {
-                (kind.noun(), id.to_string(), Some(1), vec![source_json(from)])
-            }
-            Repaired::Salvaged { pack, objects } => {
-                let here = vec![source_json(&Origin::Here)];
-                ("part of a pack", pack.to_string(), Some(*objects), here)
-            }
-        };
-        out.json(&json!({
-            "version": 1,
-            "type": r#type,
-            "what": what,
-            "id": id,
-            "objects": objects,
-            "from": from,
-        }))?;
-    }
-    for problem in problems_left(args, outcome) {
-        out.json(&json!({ "version": 1, "type": "problem", "message": chain(problem) }))?;
-    }
-    for Lost { id, kind } in &outcome.lost {
-        out.json(&json!({
-            "version": 1,
-            "type": "lost",
-            "what": kind.noun(),
-            "id": id.to_string(),
-        }))?;
-    }
-    if !outcome.lost.is_empty() {
-        verify::write_touched_json(out, &outcome.left.touched)?;
-    }
-    let quarantined: Vec<String> = outcome.quarantined.iter().map(ToString::to_string).collect();
-    out.json(&json!({
+fn repaired_json(r#type: &str, repaired: &Repaired) -> Value {
+    let (what, id, objects, from) = match repaired {
+        Repaired::Pack { id, from } => {
+            ("pack", id.to_string(), None, from.iter().map(source_json).collect())
+        }
+        Repaired::Object { id, kind, from } => {
+            (kind.noun(), id.to_string(), Some(1), vec![source_json(from)])
+        }
+        Repaired::Salvaged { pack, objects } => {
+            ("part of a pack", pack.to_string(), Some(*objects), vec![source_json(&Origin::Here)])
+        }
+    };
+    json!({
         "version": 1,
-        "type": "summary",
-        "whole": outcome.is_whole(args.run()),
-        "problems_found": outcome.problems,
-        "repaired": outcome.repaired.len(),
-        "lost": outcome.lost.len(),
-        "problems_left": problems_left(args, outcome).count(),
-        "quarantined": quarantined,
-        "more_paths": outcome.left.touched.more_paths,
-    }))
+        "type": r#type,
+        "what": what,
+        "id": id,
+        "objects": objects,
+        "from": from,
+    })
 }
 
-fn summarize(args: &RepairArgs, outcome: &Outcome, cx: &Context) {
-    let ui = cx.ui();
-    let is_whole = outcome.is_whole(args.run());
-    if outcome.problems == 0 {
-        let more = if args.data { "" } else { "; --data reads all contents, too" };
-        return ui.status(format_args!("Nothing to repair: no damage found{more}"));
-    }
-    let things = size::count(outcome.repaired.len() as u64, "thing");
-    match args.run() {
-        Run::Dry => ui.status(format_args!("Would repair {things}; nothing was changed")),
-        Run::Real => ui.status(format_args!("Repaired {things}")),
-    }
-    if !outcome.quarantined.is_empty() {
-        let packs = size::count(outcome.quarantined.len() as u64, "damaged pack");
-        ui.status(format_args!("Moved {packs} to quarantine/ in the store"));
-    }
-    match (is_whole, args.run()) {
-        (true, Run::Dry) => ui.status(format_args!("`snap repair` does it")),
-        (true, Run::Real) if args.data => {
-            ui.status(format_args!("Everything is as it should be"));
+impl Report<'_> {
+    /// Tells what was repaired and what stays lost.
+    fn tell(&self, cx: &Context) -> Result<Done, CliError> {
+        let mut out = cx.ui().out();
+        match cx.ui().is_json() {
+            true => self.write_json(&mut out)?,
+            false => self.write_text(&mut out, cx)?,
         }
-        (true, Run::Real) => ui.status(format_args!(
-            "No damage is left that is known; `snap verify --data` reads all contents, too"
-        )),
-        (false, _) if outcome.lost.is_empty() => {
-            ui.warning(format_args!("damage is left; `snap verify` says more about it"))
+        out.finish()?;
+        self.summarize(cx);
+        Ok(if self.is_whole { Done::Well } else { Done::Damaged })
+    }
+
+    /// Problems that stay and that no lost object stands for.
+    fn problems_left(&self) -> Vec<String> {
+        let is_told = |id: &ObjectId| self.lost.iter().any(|lost| lost.id == *id);
+        let stays = |problem: &&Problem| match problem {
+            problem if !repair::is_repairable(problem) => true,
+            _ if self.args.dry_run => false,
+            Problem::Object { id, .. } | Problem::Size { id, .. } | Problem::Chunks { id, .. } => {
+                !is_told(id)
+            }
+            _ => true,
+        };
+        let problems = self.left.problems.iter().filter(stays);
+        self.unread.iter().cloned().chain(problems.map(|problem| chain(problem))).collect()
+    }
+
+    fn write_text(&self, out: &mut Out, cx: &Context) -> io::Result<()> {
+        let would = if self.args.dry_run { "would repair" } else { "repaired" };
+        for repaired in &self.repaired {
+            writeln!(out, "{would}: {}", line(repaired))?;
         }
-        (false, _) => {
-            let lost = size::count(outcome.lost.len() as u64, "object");
-            ui.warning(format_args!("{lost} cannot be found anywhere that was asked"));
-            ui.status(format_args!(
-                "`snap repair --from PLACE` asks another copy; `snap commit` stores again what the \
-                 files of the project still have"
-            ));
+        for problem in self.problems_left() {
+            writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
+        }
+        for Lost { id, kind } in &self.lost {
+            writeln!(out, "lost: {} {id}", kind.noun())?;
+        }
+        match self.lost.is_empty() {
+            true => Ok(()),
+            false => write_touched(out, &self.left.touched, cx),
+        }
+    }
+
+    fn write_json(&self, out: &mut Out) -> io::Result<()> {
+        let r#type = if self.args.dry_run { "would-repair" } else { "repaired" };
+        for repaired in &self.repaired {
+            out.json(&repaired_json(r#type, repaired))?;
+        }
+        let problems = self.problems_left();
+        for problem in &problems {
+            out.json(&json!({ "version": 1, "type": "problem", "message": problem }))?;
+        }
+        for Lost { id, kind } in &self.lost {
+            let (what, id) = (kind.noun(), id.to_string());
+            out.json(&json!({ "version": 1, "type": "lost", "what": what, "id": id }))?;
+        }
+        if !self.lost.is_empty() {
+            write_touched_json(out, &self.left.touched)?;
+        }
+        let quarantined: Vec<String> = self.quarantined.iter().map(ToString::to_string).collect();
+        out.json(&json!({
+            "version": 1,
+            "type": "summary",
+            "remote": self.place.as_ref().and_then(|place| place.name.as_deref()),
+            "location": self.place.as_ref().map(|place| place.location.to_string()),
+            "whole": self.is_whole,
+            "problems_found": self.problems,
+            "problems_left": problems.len(),
+            "repaired": self.repaired.len(),
+            "lost": self.lost.len(),
+            "quarantined": quarantined,
+            "more_paths": self.left.touched.more_paths,
+        }))
+    }
+
+    fn summarize(&self, cx: &Context) {
+        let (ui, is_dry) = (cx.ui(), self.args.dry_run);
+        let place = self.place.as_ref().map(|place| text::word(place.shown().as_bytes()));
+        let at = place.as_ref().map(|place| format!(" {place}")).unwrap_or_default();
+        if self.problems == 0 {
+            let more = if self.args.data { "" } else { "; --data reads all contents, too" };
+            return ui.status(format_args!("Nothing to repair: no damage found{more}"));
+        }
+        let things = size::count(self.repaired.len() as u64, "thing");
+        match is_dry {
+            true => ui.status(format_args!("Would repair {things}; nothing was changed")),
+            false => ui.status(format_args!("Repaired {things}")),
+        }
+        if !self.quarantined.is_empty() {
+            let packs = size::count(self.quarantined.len() as u64, "damaged pack");
+            ui.status(format_args!("Moved {packs} to quarantine/ in the store"));
+        }
+        match (self.is_whole, is_dry) {
+            (true, true) => ui.status(format_args!("`snap repair{at}` does it")),
+            (true, false) if self.args.data => {
+                ui.status(format_args!("Everything is as it should be"));
+            }
+            (true, false) => ui.status(format_args!(
+                "No known damage is left; `snap verify{at} --data` reads all contents, too"
+            )),
+            (false, _) if self.lost.is_empty() => ui.warning(format_args!(
+                "damage is left that is not of objects; `snap verify{at}` says what to do"
+            )),
+            (false, _) => {
+                let lost = size::count(self.lost.len() as u64, "object");
+                ui.warning(format_args!("{lost} cannot be found anywhere that was asked"));
+                let commit = match place {
+                    Some(_) => "",
+                    None => "; `snap commit` stores again what the files still have",
+                };
+                ui.status(format_args!("`snap repair{at} --from PLACE` asks another copy{commit}"));
+            }
         }
     }
 }

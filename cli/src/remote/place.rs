@@ -11,7 +11,10 @@ use snap_core::{
     base::id::BlobId,
     disk::{Access, Disk, scratch::Scratch},
 };
-use snap_remote::location::{Location, Scheme};
+use snap_remote::{
+    location::{Location, Scheme},
+    store::Mirror,
+};
 
 use super::credentials::Credentials;
 use crate::{config::Settings, context::Context, report::CliError};
@@ -39,7 +42,8 @@ pub(crate) struct Place {
 pub(crate) enum Memory {
     /// The next command knows it, too.
     Kept,
-    /// It is forgotten with the command, which leaves no trace.
+    /// It is forgotten with the command, which leaves no trace. Known damage is known
+    /// to the command.
     Forgotten,
 }
 
@@ -152,11 +156,18 @@ impl Place {
         let folder = |above: PathBuf| above.join("remotes").join(&hash[..SHOWN_DIGITS]);
         let in_store = self.store.as_ref().map(|store| store.join("cache"));
         let of_user = cx.cache_home().map(|home| home.join("snap"));
-        let is_kept = memory == Memory::Kept;
-        if let Some(kept) = in_store.into_iter().find(|kept| is_kept && may_write(kept)) {
+        if memory == Memory::Forgotten {
+            let scratch = Scratch::create(cx.scratch())?;
+            let forgotten = folder(scratch.path().to_owned());
+            for kept in in_store.into_iter().chain(of_user) {
+                Mirror::copy_damage(&folder(kept), &forgotten)?;
+            }
+            return Ok((forgotten, Some(Arc::new(scratch))));
+        }
+        if let Some(kept) = in_store.into_iter().find(|kept| may_write(kept)) {
             return Ok((folder(kept), None));
         }
-        if let Some(kept) = of_user.filter(|kept| is_kept && may_write(kept)) {
+        if let Some(kept) = of_user.filter(|kept| may_write(kept)) {
             // These files list what private stores hold.
             let disk = Disk::scratch().with_access(Access::PRIVATE);
             disk.create_folders(&kept)?;

@@ -138,18 +138,9 @@ pub struct Outcome {
     pub left: verify::Outcome,
 }
 
-impl Outcome {
-    /// Whether all is whole now, or would be.
-    pub fn is_whole(&self, run: Run) -> bool {
-        match run {
-            Run::Real => self.lost.is_empty() && self.left.problems.is_empty(),
-            Run::Dry => self.lost.is_empty() && self.left.problems.iter().all(is_repairable),
-        }
-    }
-}
-
-/// Whether a problem is one of objects or packs.
-fn is_repairable(problem: &verify::Problem) -> bool {
+/// Whether a problem is one of objects or packs, which is repaired once those are
+/// there again.
+pub fn is_repairable(problem: &verify::Problem) -> bool {
     use verify::Problem;
     !matches!(problem, Problem::Ref { .. } | Problem::RefLost { .. } | Problem::Depth { .. })
 }
@@ -237,9 +228,9 @@ pub fn run(
         let paths = touched_files(&found.touched.paths);
         let files = repo.project().map(|folder| Files { folder, paths: &paths, params });
         let tips = verify::tips(repo)?;
-        let (sources, keeps) = (sources(), Keeps::All);
-        let collect = Collect { target: store, tips: &tips, sources, files, level, keeps };
-        let Collected { packs, repaired, lost } = collect.run(&workshop, options.run, observer)?;
+        let (sources, keeps, run) = (sources(), Keeps::All, options.run);
+        let collect = Collect { target: store, tips: &tips, sources, files, level, keeps, run };
+        let Collected { packs, repaired, lost } = collect.run(&workshop, observer)?;
         outcome.lost = lost;
         if options.run == Run::Dry {
             outcome.repaired = repaired;
@@ -325,7 +316,7 @@ fn damaged_packs(store: &Store) -> Vec<PackId> {
 
 /// Which parts of damaged packs are stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeps {
+enum Keeps {
     /// All that is sound.
     All,
     /// What the refs reach.
@@ -333,31 +324,56 @@ pub enum Keeps {
 }
 
 /// What is collected for a store, which is only read.
-pub(super) struct Collect<'a> {
+struct Collect<'a> {
     target: &'a Store,
     tips: &'a [CommitId],
     sources: &'a [Source<'a>],
     files: Option<Files<'a>>,
     level: i32,
     keeps: Keeps,
+    run: Run,
 }
 
 /// What was collected in the workshop.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
+pub struct Collected {
     /// Whole packs of the workshop that the store lacks.
-    packs: Vec<PackId>,
-    repaired: Vec<Repaired>,
-    lost: Vec<Lost>,
+    pub packs: Vec<PackId>,
+    /// What that repairs.
+    pub repaired: Vec<Repaired>,
+    /// Objects that nobody has.
+    pub lost: Vec<Lost>,
+}
+
+/// What [`collect`] collects for.
+#[derive(Debug)]
+pub struct Elsewhere<'a> {
+    /// The stubs of the store elsewhere, which was verified: its damage is shadowed.
+    pub stubs: &'a Store,
+    /// Where its refs stand.
+    pub tips: &'a [CommitId],
+    /// Compression of new packs.
+    pub level: i32,
+}
+
+/// Collects in `workshop` what a store elsewhere lacks, for the caller to send.
+///
+/// # Errors
+/// [`RepairError`] when the store elsewhere cannot be asked.
+pub fn collect(
+    elsewhere: &Elsewhere<'_>,
+    sources: &[Source<'_>],
+    (workshop, run): (&Workshop, Run),
+    observer: &dyn Observer,
+) -> Result<Collected, RepairError> {
+    let Elsewhere { stubs: target, tips, level } = *elsewhere;
+    let keeps = Keeps::Reached;
+    Collect { target, tips, sources, files: None, level, keeps, run }.run(workshop, observer)
 }
 
 impl Collect<'_> {
-    fn run(
-        &self,
-        workshop: &Workshop,
-        run: Run,
-        observer: &dyn Observer,
-    ) -> Result<Collected, RepairError> {
+    fn run(&self, workshop: &Workshop, observer: &dyn Observer) -> Result<Collected, RepairError> {
+        let run = self.run;
         let (mut repaired, mut planned) = (Vec::new(), BTreeSet::new());
         observer.phase(Phase::Receive, None);
         for id in damaged_packs(self.target) {

@@ -96,7 +96,10 @@ impl Objects for Overlay<'_> {
             true => match self.target.object(id, kind) {
                 Ok(bytes) => return Ok(bytes),
                 // It lies elsewhere, or cannot be asked for.
-                Err(error) if error.is_elsewhere() && error.kind() != ErrorKind::Damaged => {
+                Err(error)
+                    if error.is_elsewhere()
+                        && !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) =>
+                {
                     return Err(error);
                 }
                 Err(error) => {
