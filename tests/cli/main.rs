@@ -38,6 +38,7 @@ mod remote_credentials;
 mod remote_errors;
 mod remote_read;
 mod remote_sync;
+mod repair;
 mod restore;
 mod restore_delete;
 mod schema;

@@ -206,13 +206,26 @@ fn repair_remote(remote: &str, args: &RepairArgs, cx: &Context) -> Result<Done, 
     let outcome = outcome.map_err(|error| cx.remote_error(error))?;
     tell_failed(&sources, cx);
     let snap_remote::repair::Outcome { problems, repaired, sent_bytes, lost, left } = outcome;
-    let is_whole = is_whole(args.run(), &lost, &left.found.problems, left.problems.is_empty());
+    let snap_remote::verify::Outcome { problems: unread, found: mut left } = left;
+    if lost.is_empty() && left.touched.commits.is_empty() && !args.dry_run {
+        // Nothing is deleted there: the index goes on naming a pack that nothing needs.
+        let before = left.problems.len();
+        left.problems.retain(|problem| !is_of_pack(problem));
+        match (before - left.problems.len()) as u64 {
+            0 => {}
+            spare => {
+                let packs = size::count(spare, "problem");
+                cx.ui()
+                    .status(format_args!("{packs} of packs there are left that touch no commit"));
+            }
+        }
+    }
+    let is_whole = is_whole(args.run(), &lost, &left.problems, unread.is_empty());
     if sent_bytes > 0 {
         cx.ui().status(format_args!("Sent {} to {}", Size(sent_bytes), place.shown()));
     }
-    let unread = left.problems.iter().map(|problem| chain(problem)).collect();
-    let (quarantined, left) = (Vec::new(), left.found);
-    let place = Some(place);
+    let unread = unread.iter().map(|problem| chain(problem)).collect();
+    let (place, quarantined) = (Some(place), Vec::new());
     Report { args, place, is_whole, problems, repaired, quarantined, lost, left, unread }.tell(cx)
 }
 
@@ -223,6 +236,18 @@ fn is_whole(run: Run, lost: &[Lost], left: &[Problem], can_read_all: bool) -> bo
         Run::Dry => !repair::is_repairable(problem),
     };
     lost.is_empty() && can_read_all && !left.iter().any(stays)
+}
+
+/// Whether a problem is one of a pack.
+fn is_of_pack(problem: &Problem) -> bool {
+    matches!(
+        problem,
+        Problem::PackLost { .. }
+            | Problem::PackLength { .. }
+            | Problem::PackHash { .. }
+            | Problem::Pack { .. }
+            | Problem::Frame { .. }
+    )
 }
 
 /// Says which sources failed.
@@ -263,6 +288,13 @@ fn open_remotes(args: &RepairArgs, cx: &Context) -> Named {
     let mut opened = Named::new();
     for name in names {
         let place = cx.remote(Some(&*name).into());
+        if place.as_ref().is_ok_and(|place| !place.is_trusted()) {
+            cx.ui().warning(format_args!(
+                "{name} is passed over: the settings of this store are not trusted (`snap config \
+                 trust`)"
+            ));
+            continue;
+        }
         let there = place.and_then(|place| cx.open_objects(place, args.memory(), &args.limits));
         match there {
             Ok(there) => opened.push((name, Opened::Elsewhere(Box::new(there)))),

@@ -5,7 +5,10 @@ use std::{error::Error, io, io::Write};
 
 use serde_json::json;
 use snap_core::{
-    ops::verify::{self, Data, Outcome, Problem, Shadowed, Touched, TouchedPath},
+    ops::{
+        repair,
+        verify::{self, Data, Outcome, Problem, Shadowed, Touched, TouchedPath},
+    },
     repo::ref_name::RefKind,
 };
 use snap_remote::store::RemoteError;
@@ -33,7 +36,8 @@ with --against-files if a file has other content than in the last commit under
 the same modification time. Other changes are listed and exit with 0.
 Later commits do not rely on damaged objects: they store them again from the
 files that still have the content, and the next push to a remote sends again
-what that remote has lost. Nothing else is changed.";
+what that remote has lost. `snap repair` puts back what is lost now. Nothing else
+is changed.";
 
 /// Check that the store is whole
 ///
@@ -250,7 +254,7 @@ fn hints(checked: &Checked, cx: &Context) {
     if let Some(place) = place {
         let name = text::word(place.shown().as_bytes());
         return cx.ui().status(format_args!(
-            "`snap push {name} --all --tags` from a store that has what is lost sends it again"
+            "`snap repair {name}` sends again what the store here has; --from names other copies"
         ));
     }
     let lost = outcome.problems.iter().filter_map(|problem| match problem {
@@ -271,7 +275,12 @@ fn hints(checked: &Checked, cx: &Context) {
     let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
     if *data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
         cx.ui().status(format_args!(
-            "No commit needs what is damaged; the damaged packs can be deleted from objects/"
+            "No commit needs what is damaged; `snap repair` moves the damaged packs to quarantine/"
+        ));
+    } else if outcome.problems.iter().any(repair::is_repairable) {
+        cx.ui().status(format_args!(
+            "`snap repair` puts back what is lost, from remotes and the files of the project; \
+             --from names other copies"
         ));
     }
 }

@@ -227,10 +227,14 @@ pub fn run(
         }
         let paths = touched_files(&found.touched.paths);
         let files = repo.project().map(|folder| Files { folder, paths: &paths, params });
+        let mut repaired = renew_stubs(store, sources(), options.run)?;
+        let has_renewed = !repaired.is_empty();
         let tips = verify::tips(repo)?;
         let (sources, keeps, run) = (sources(), Keeps::All, options.run);
         let collect = Collect { target: store, tips: &tips, sources, files, level, keeps, run };
-        let Collected { packs, repaired, lost } = collect.run(&workshop, observer)?;
+        let mut collected = collect.run(&workshop, observer)?;
+        repaired.append(&mut collected.repaired);
+        let Collected { packs, lost, .. } = collected;
         outcome.lost = lost;
         if options.run == Run::Dry {
             outcome.repaired = repaired;
@@ -242,7 +246,8 @@ pub fn run(
             adopt(store, &workshop, id, observer)?;
         }
         // What is damaged in the same way again does not get better by repeating it.
-        let mut has_changed = !packs.is_empty() && round_before.as_ref() != Some(&repaired);
+        let mut has_changed = !packs.is_empty() || has_renewed;
+        has_changed &= round_before.as_ref() != Some(&repaired);
         outcome.repaired.extend(repaired.iter().cloned());
         round_before = Some(repaired);
         drop(hold);
@@ -257,6 +262,27 @@ pub fn run(
         // What was read once is known, and what was written is right.
         data = Data::None;
     }
+}
+
+/// Puts new stubs in the place of those whose ends are damaged.
+fn renew_stubs(
+    store: &Store,
+    sources: &[Source<'_>],
+    run: Run,
+) -> Result<Vec<Repaired>, RepairError> {
+    let mut renewed = Vec::new();
+    for id in damaged_packs(store) {
+        if !store.is_partial(&id) || store.outline(&id).is_ok() {
+            continue;
+        }
+        let told = |source: &Source<'_>| Some((source.name().to_owned(), source.outline(&id)?));
+        let Some((name, outline)) = sources.iter().find_map(told) else { continue };
+        if run == Run::Real {
+            store.renew_stub(&outline)?;
+        }
+        renewed.push(Repaired::Pack { id, from: vec![Origin::Source(name)] });
+    }
+    Ok(renewed)
 }
 
 fn stop(observer: &dyn Observer) -> Result<(), RepairError> {

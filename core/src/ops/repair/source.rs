@@ -7,7 +7,10 @@ use crate::{
         id::{ObjectId, PackId},
         kind::ErrorKind,
     },
-    format::{outline::Outline, pack::ObjectKind},
+    format::{
+        outline::Outline,
+        pack::{Frame, ObjectKind},
+    },
     store::{PackFile, Place, Store, StoreError},
 };
 
@@ -101,12 +104,15 @@ impl<'a> Source<'a> {
         self.note(self.asked().filter(|_| has)?.open_pack(id))
     }
 
+    /// Says that frames of a pack will be read, in that order.
+    pub(super) fn will_need_frames(&self, pack: &PackId, frames: &[Frame]) {
+        if let Some(store) = self.asked() {
+            store.will_need_frames(*pack, frames);
+        }
+    }
+
     /// The stored bytes of a frame that match its checksum.
-    pub(super) fn frame(
-        &self,
-        pack: &PackFile,
-        frame: &crate::format::pack::Frame,
-    ) -> Option<Vec<u8>> {
+    pub(super) fn frame(&self, pack: &PackFile, frame: &Frame) -> Option<Vec<u8>> {
         self.asked()?;
         self.note(pack.stored(frame))
     }

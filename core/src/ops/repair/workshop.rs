@@ -113,28 +113,33 @@ impl Workshop {
             .collect();
         // Of a store elsewhere what is sound there.
         packs.extend(target.open_pack(&id).ok().map(|pack| (None, pack)));
-        let (mut used, mut is_whole) = (Vec::new(), true);
+        let mut missing = Vec::new();
         for frame in &frames {
+            match file.as_ref().and_then(|file| read_frame(file.file(), frame)) {
+                Some(bytes) => self.store.fill_frames(&id, &[*frame], &bytes)?,
+                None => missing.push(*frame),
+            }
+        }
+        if let Some((Some(first), _)) = packs.first() {
+            sources[*first].will_need_frames(&id, &missing);
+        }
+        let (mut used, mut is_whole) = (Vec::new(), true);
+        for frame in &missing {
             if observer.cancelled() {
                 return Ok(Assembled::Partly);
             }
-            let here = file.as_ref().and_then(|file| read_frame(file.file(), frame));
-            let found = here.or_else(|| {
-                packs.iter().find_map(|(number, pack)| {
-                    let bytes = match number {
-                        Some(number) => sources[*number].frame(pack, frame),
-                        None => pack.stored(frame).ok(),
-                    }?;
-                    let is_right = bytes.len() == frame.stored_bytes as usize
-                        && checksum(&bytes) == frame.checksum;
-                    if is_right && let Some(number) = number {
-                        used.push(*number);
-                    }
-                    is_right.then_some(bytes)
-                })
+            let found = packs.iter().find_map(|(number, pack)| {
+                let bytes = match number {
+                    Some(number) => sources[*number].frame(pack, frame),
+                    None => pack.stored(frame).ok(),
+                }?;
+                is_right(&bytes, frame).then_some((*number, bytes))
             });
             match found {
-                Some(bytes) => self.store.fill_frames(&id, &[*frame], &bytes)?,
+                Some((number, bytes)) => {
+                    used.extend(number);
+                    self.store.fill_frames(&id, &[*frame], &bytes)?;
+                }
                 None => is_whole = false,
             }
             observer.advance(u64::from(frame.stored_bytes), 0);
@@ -167,5 +172,9 @@ impl Workshop {
 fn read_frame(file: &std::fs::File, frame: &Frame) -> Option<Vec<u8>> {
     let mut bytes = vec![0; frame.stored_bytes as usize];
     file.read_exact_at(&mut bytes, frame.offset).ok()?;
-    (checksum(&bytes) == frame.checksum).then_some(bytes)
+    is_right(&bytes, frame).then_some(bytes)
+}
+
+fn is_right(bytes: &[u8], frame: &Frame) -> bool {
+    bytes.len() == frame.stored_bytes as usize && checksum(bytes) == frame.checksum
 }
