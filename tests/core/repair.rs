@@ -599,7 +599,8 @@ fn reached(repo: &Repo) -> BTreeSet<ObjectId> {
 fn random_damage_is_repaired_from_a_whole_copy_and_told_where_both_are_damaged() {
     let seeds: std::ops::Range<u64> = match std::env::var("SNAP_REPAIR_SEED") {
         Ok(seed) => seed.parse().map(|seed| seed..seed + 1).unwrap(),
-        Err(_) => 0..24,
+        // For longer runs by hand.
+        Err(_) => 0..std::env::var("SNAP_REPAIR_SEEDS").map_or(24, |seeds| seeds.parse().unwrap()),
     };
     let mut lost_both = 0;
     for seed in seeds {

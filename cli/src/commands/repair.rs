@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use snap_core::{
     base::id::{ObjectId, PackId},
     ops::{
+        record::exact,
         repair::{self, Lost, Options, Origin, Outcome, Repaired, Run, Source, SourceKind},
         verify::{self, Data, Problem},
     },
@@ -330,11 +331,35 @@ fn line(repaired: &Repaired) -> String {
     }
 }
 
+/// How much that is, such as `1 pack and 3 objects`.
+fn things(repaired: &[Repaired]) -> String {
+    let (mut packs, mut objects) = (0, 0);
+    for repaired in repaired {
+        match repaired {
+            Repaired::Pack { .. } => packs += 1,
+            Repaired::Object { .. } => objects += 1,
+            Repaired::Salvaged { objects: some, .. } => objects += some,
+        }
+    }
+    match (packs, objects) {
+        (0, 0) => "nothing".to_owned(),
+        (0, objects) => size::count(objects, "object"),
+        (packs, 0) => size::count(packs, "pack"),
+        _ => format!("{} and {}", size::count(packs, "pack"), size::count(objects, "object")),
+    }
+}
+
 fn source_json(from: &Origin) -> Value {
     match from {
         Origin::Here => json!({ "kind": "here" }),
         Origin::Source(name) => json!({ "kind": "source", "name": name }),
-        Origin::File(path) => json!({ "kind": "file", "path": String::from_utf8_lossy(path) }),
+        Origin::File(path) => {
+            let mut file = json!({ "kind": "file", "path": String::from_utf8_lossy(path) });
+            if let Some(exact) = exact(path) {
+                file["path_hex"] = exact.into();
+            }
+            file
+        }
     }
 }
 
@@ -445,7 +470,7 @@ impl Report<'_> {
             let more = if self.args.data { "" } else { "; --data reads all contents, too" };
             return ui.status(format_args!("Nothing to repair: no damage found{more}"));
         }
-        let things = size::count(self.repaired.len() as u64, "thing");
+        let things = things(&self.repaired);
         match is_dry {
             true => ui.status(format_args!("Would repair {things}; nothing was changed")),
             false => ui.status(format_args!("Repaired {things}")),

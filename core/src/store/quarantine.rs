@@ -5,7 +5,7 @@
 //! there; where that is taken, a number follows.
 
 use std::{
-    fs, io,
+    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -34,20 +34,20 @@ impl Store {
     }
 
     /// Keeps the bytes of a pack in `quarantine/`, durably, and leaves it where it is:
-    /// for those who put the right bytes in its place next. Does nothing when there
-    /// is no such pack.
+    /// for those who put the right bytes in its place next. Returns whether there is
+    /// such a pack.
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn keep_in_quarantine(&self, id: &PackId) -> Result<(), StoreError> {
+    pub fn keep_in_quarantine(&self, id: &PackId) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
         let from = layout.path(Home::Whole, id);
-        let Ok(there) = fs::symlink_metadata(&from) else { return Ok(()) };
+        let Ok(there) = fs_err::symlink_metadata(&from) else { return Ok(false) };
         disk.create_folders(&layout.quarantine)?;
         for to in self.quarantine_names(id) {
             match disk.link(&from, &to) {
                 Ok(Renamed::Done) => break,
-                Ok(Renamed::Taken) => match fs::symlink_metadata(&to) {
+                Ok(Renamed::Taken) => match fs_err::symlink_metadata(&to) {
                     // A repair that was interrupted here kept it.
                     Ok(kept) if (kept.dev(), kept.ino()) == (there.dev(), there.ino()) => break,
                     _ => {}
@@ -57,7 +57,8 @@ impl Store {
                 Err(_) => {}
             }
         }
-        Ok(disk.sync_folder(&layout.quarantine)?)
+        disk.sync_folder(&layout.quarantine)?;
+        Ok(true)
     }
 
     fn copy_aside(&self, from: &Path, to: &Path) -> Result<Renamed, StoreError> {

@@ -49,6 +49,14 @@ pub(super) fn add(
     }
 }
 
+/// Lists of chunks, and other objects.
+fn divide(wanted: Wanted) -> (Wanted, Wanted) {
+    wanted.into_iter().partition(|(_, kind)| *kind == ObjectKind::ChunkList)
+}
+
+/// Objects, and what they are.
+type Wanted = BTreeMap<ObjectId, ObjectKind>;
+
 /// Gathers objects in the workshop.
 pub(super) struct Gathering<'a> {
     pub(super) overlay: &'a Overlay<'a>,
@@ -112,42 +120,30 @@ impl Gathering<'_> {
 
     /// Stores what is wanted, as far as somebody has it, and takes it out of
     /// `wanted`.
-    pub(super) fn gather(
-        &self,
-        wanted: &mut BTreeMap<ObjectId, ObjectKind>,
-    ) -> Result<Vec<Repaired>, StoreError> {
+    pub(super) fn gather(&self, wanted: &mut Wanted) -> Result<Vec<Repaired>, StoreError> {
         let mut repaired = Vec::new();
         let stored = self.overlay.workshop.store();
         wanted.retain(|id, _| !stored.is_stored(id).unwrap_or(false));
         // Lists are proven by their chunks, so they come when those are there.
-        let mut lists = BTreeMap::new();
-        let mut others = BTreeMap::new();
-        for (id, kind) in std::mem::take(wanted) {
-            // A lost content may have been cut.
-            let is_list = kind == ObjectKind::ChunkList;
-            if is_list { &mut lists } else { &mut others }.insert(id, kind);
-        }
-        self.from_workshop(&mut others, &mut repaired)?;
-        self.from_workshop(&mut lists, &mut repaired)?;
-        self.from_sources(SourceKind::Store, &mut others, &mut repaired)?;
-        self.from_sources(SourceKind::Store, &mut lists, &mut repaired)?;
+        let (mut lists, mut others) = divide(std::mem::take(wanted));
+        self.take_from_workshop(&mut others, &mut repaired)?;
+        self.take_from_workshop(&mut lists, &mut repaired)?;
+        self.take_from_sources(SourceKind::Store, &mut others, &mut repaired)?;
+        self.take_from_sources(SourceKind::Store, &mut lists, &mut repaired)?;
         others.append(&mut lists);
-        self.from_files(&mut others, &mut repaired)?;
-        others.retain(|id, kind| match kind {
-            ObjectKind::ChunkList => lists.insert(*id, *kind).is_some(),
-            _ => true,
-        });
-        self.from_sources(SourceKind::Bundle, &mut others, &mut repaired)?;
-        self.from_sources(SourceKind::Bundle, &mut lists, &mut repaired)?;
+        self.take_from_files(&mut others, &mut repaired)?;
+        (lists, others) = divide(others);
+        self.take_from_sources(SourceKind::Bundle, &mut others, &mut repaired)?;
+        self.take_from_sources(SourceKind::Bundle, &mut lists, &mut repaired)?;
         wanted.append(&mut others);
         wanted.append(&mut lists);
         Ok(repaired)
     }
 
     /// Stores what is wanted of the sound parts of damaged packs.
-    fn from_workshop(
+    fn take_from_workshop(
         &self,
-        wanted: &mut BTreeMap<ObjectId, ObjectKind>,
+        wanted: &mut Wanted,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
         let workshop = self.overlay.workshop;
@@ -171,10 +167,10 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    fn from_sources(
+    fn take_from_sources(
         &self,
         kind: SourceKind,
-        wanted: &mut BTreeMap<ObjectId, ObjectKind>,
+        wanted: &mut Wanted,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
         for source in self.overlay.sources.iter().filter(|source| source.kind() == kind) {
@@ -211,9 +207,9 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    fn from_files(
+    fn take_from_files(
         &self,
-        wanted: &mut BTreeMap<ObjectId, ObjectKind>,
+        wanted: &mut Wanted,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
         let Some(Files { folder, paths, params }) = self.files else { return Ok(()) };

@@ -31,7 +31,7 @@ use crate::{
         id::{CommitId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
-        observe::{Observer, Phase},
+        observe::{Observer, Phase, Silent},
     },
     chunk::{Params, ParamsError},
     format::pack::ObjectKind,
@@ -129,7 +129,7 @@ pub struct Outcome {
     pub problems: usize,
     /// What was repaired, in the order of the work.
     pub repaired: Vec<Repaired>,
-    /// Damaged packs that were moved to `quarantine/`.
+    /// Damaged packs that are in `quarantine/` now.
     pub quarantined: Vec<PackId>,
     /// Objects that stay lost.
     pub lost: Vec<Lost>,
@@ -243,7 +243,9 @@ pub fn run(
         }
         stop(observer)?;
         for id in &packs {
-            adopt(store, &workshop, id, observer)?;
+            if adopt(store, &workshop, id, observer)? {
+                outcome.quarantined.push(*id);
+            }
         }
         // What is damaged in the same way again does not get better by repeating it.
         let mut has_changed = !packs.is_empty() || has_renewed;
@@ -293,21 +295,24 @@ fn touched_files(touched: &[TouchedPath]) -> Vec<(Vec<u8>, ObjectId)> {
     touched.iter().map(|touched| (touched.path.clone(), touched.object)).collect()
 }
 
-/// Makes a pack of the workshop part of the store, in place of a damaged one.
+/// Makes a pack of the workshop part of the store. Returns whether it took the place
+/// of a damaged one, which was kept in `quarantine/`.
 fn adopt(
     store: &Store,
     workshop: &Workshop,
     id: &PackId,
     observer: &dyn Observer,
-) -> Result<(), RepairError> {
+) -> Result<bool, RepairError> {
+    // Another repair may have been faster.
+    store.refresh()?;
     let mut incoming = Incoming::new(store, observer)?;
     incoming.link(&workshop.store().pack_path(id), *id)?;
     incoming.take_checked(*id)?;
-    if store.is_damaged(id) {
-        store.keep_in_quarantine(id)?;
-    }
+    let is_replaced = store.is_damaged(id) && store.keep_in_quarantine(id)?;
     incoming.adopt_packs()?;
-    Ok(())
+    // The index was made anew because of the damaged pack, and not because it was wrong.
+    store.tell_repairs(&Silent);
+    Ok(is_replaced)
 }
 
 /// Moves damaged packs away in which nothing is needed any more.
