@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Carry them elsewhere",
         &["push", "pull", "clone", "fetch", "remote", "serve", "pack", "unpack", "export"],
     ),
-    ("Keep order", &["branch", "tag", "verify", "config"]),
+    ("Keep order", &["branch", "tag", "verify", "repair", "config"]),
     ("Learn", &["help", "completions"]),
 ];
 
@@ -194,6 +194,7 @@ pub(crate) enum Command {
     Unpack(commands::unpack::UnpackArgs),
     Undo(commands::undo::UndoArgs),
     Verify(commands::verify::VerifyArgs),
+    Repair(commands::repair::RepairArgs),
     Config(commands::config::ConfigArgs),
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]

@@ -72,6 +72,16 @@ pub(crate) enum Named {
     Nowhere,
 }
 
+/// Refuses each step that would change a store in a dry run.
+#[derive(Debug)]
+struct Untouched;
+
+impl Gate for Untouched {
+    fn pass(&self, _: Step, _: &Path) -> Verdict {
+        Verdict::Fail(io::Error::new(io::ErrorKind::PermissionDenied, "this is a dry run"))
+    }
+}
+
 /// Refuses each step that would change an untrusted store.
 #[derive(Debug)]
 struct ReadOnly(UntrustedStore);
@@ -277,9 +287,19 @@ impl Context {
 
     /// Opens the store at `dir`, with all settings that hold for it.
     pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
+        self.open_on(dir, Disk::default())
+    }
+
+    /// The same for a dry run: nothing in the store is written, not even what is
+    /// derived.
+    pub(crate) fn open_untouched(&self, dir: &Path) -> Result<Repo, CliError> {
+        self.open_on(dir, Disk::with_gate(Arc::new(Untouched)))
+    }
+
+    fn open_on(&self, dir: &Path, disk: Disk) -> Result<Repo, CliError> {
         let config = self.settings_of(dir)?.config()?;
         refuse_remote(dir)?;
-        let repo = Repo::open(dir, Disk::default(), &self.progress())?.with_config(config);
+        let repo = Repo::open(dir, disk, &self.progress())?.with_config(config);
         if repo.store().partial_packs().is_empty() {
             return Ok(repo);
         }

@@ -15,7 +15,7 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, restore::RestoreError, verify::VerifyError,
+        list::ListError, repair::RepairError, restore::RestoreError, verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -280,6 +280,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Verify(#[from] VerifyError),
     #[error(transparent)]
+    Repair(#[from] RepairError),
+    #[error(transparent)]
     Repo(#[from] RepoError),
     /// There is no server, or no token.
     #[error(transparent)]
@@ -407,6 +409,7 @@ impl CliError {
             Self::Restore(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
+            Self::Repair(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Serve(error) => error.kind(),
             Self::Config(error) => error.kind(),

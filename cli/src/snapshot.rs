@@ -183,7 +183,7 @@ fn find_bundle(what: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
 }
 
 /// Whether a file is a bundle, or called like one.
-fn is_bundle(file: &Path) -> bool {
+pub(crate) fn is_bundle(file: &Path) -> bool {
     if !fs_err::metadata(file).is_ok_and(|meta| meta.is_file()) {
         return false;
     }

@@ -14,11 +14,13 @@
 //! | [`transfer`] | push, pull, clone |
 //! | [`reading`] | a store elsewhere read without a copy of it |
 //! | [`verify`] | whether a store elsewhere is whole |
+//! | [`repair`] | sending again what a store elsewhere has lost |
 
 pub mod distant;
 pub mod location;
 pub mod ranges;
 pub mod reading;
+pub mod repair;
 pub mod service;
 pub mod store;
 pub mod transfer;

@@ -126,7 +126,7 @@ fn a_flipped_bit_is_damage() {
     exit: 4
     --- stderr ---
     error: pack [ID] is damaged in the frame at byte 16: its checksum does not match
-    hint: `snap verify --data` tells what is damaged and what it touches
+    hint: `snap verify --data` tells what is damaged and what it touches, `snap repair` puts it back
     ");
 }
 

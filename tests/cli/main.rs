@@ -39,6 +39,7 @@ mod remote_credentials;
 mod remote_errors;
 mod remote_read;
 mod remote_sync;
+mod repair;
 mod restore;
 mod restore_delete;
 mod schema;

@@ -110,6 +110,7 @@ fn every_record_is_as_its_schema_says() {
         (&["--store", "other", "unpack", "x.snap"], &["unpacked"]),
         (&["verify"], &["verify-summary"]),
         (&["verify", "--against-files"], &["change", "diff-summary"]),
+        (&["repair", "--data"], &["repair-summary"]),
         (&["config"], &["setting"]),
         (&["config", "list"], &["setting"]),
         (&["config", "get", "chunk.min"], &["setting"]),
@@ -156,6 +157,14 @@ fn every_record_is_as_its_schema_says() {
     let ran = env.snap(["--json", "verify", "--data"]);
     let found = ["verify-problem", "verify-commit", "verify-path", "verify-summary"];
     schemas.check("snap --json verify --data", &ran.stdout, &found);
+    let found =
+        ["repair-repaired", "repair-lost", "verify-commit", "verify-path", "repair-summary"];
+    // Not all of it is in the files any more.
+    env.write("sub/file", "another text\n");
+    for args in [["repair", "--dry-run"], ["repair", "--data"]] {
+        let ran = env.snap([&["--json"][..], &args].concat());
+        schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stdout, &found);
+    }
 
     let unseen: Vec<_> =
         schemas.by_name.keys().filter(|name| !schemas.seen.contains(*name)).collect();

@@ -63,6 +63,7 @@ fn damage_is_listed_with_what_it_touches() {
     Read [SIZE] of the data
     Damaged objects in 1 pack are not relied on any more: the next commit stores them again from files that still have the content
     warning: 2 problems found; what is not listed as touched is whole
+    `snap repair` puts back what is lost, from remotes and the files of the project; --from names other copies
     ");
     let found = env.snap(["verify", "--data", "--json"]);
     assert_eq!(found.code, Some(4));

@@ -53,7 +53,7 @@ fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
     Checked 2 packs with 8 objects at origin, and 2 commits that branches and tags reach
     Damaged objects in 1 pack are not relied on any more: the next push sends them again from the store here
     warning: 1 problem found; --data reads all contents and may find more
-    `snap push origin --all --tags` from a store that has what is lost sends it again
+    `snap repair origin` sends again what the store here has; --from names other copies
     ");
     let records = env.snap_in("work", ["verify", "origin", "--json"]).json();
     let summary = records.last().unwrap();

@@ -30,7 +30,7 @@ use crate::{
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Plan {
+pub(crate) enum Plan {
     Nothing,
     /// One step fails.
     Once,
@@ -42,18 +42,18 @@ enum Plan {
     Crash,
 }
 
-const PLANS: [Plan; 4] = [Plan::Once, Plan::Short, Plan::Full, Plan::Crash];
+pub(crate) const PLANS: [Plan; 4] = [Plan::Once, Plan::Short, Plan::Full, Plan::Crash];
 
 #[derive(Debug)]
-struct Fault {
+pub(crate) struct Fault {
     plan: Plan,
     at: usize,
     count: AtomicUsize,
-    steps: Mutex<Vec<Step>>,
+    pub(crate) steps: Mutex<Vec<Step>>,
 }
 
 impl Fault {
-    fn new(plan: Plan, at: usize) -> Arc<Self> {
+    pub(crate) fn new(plan: Plan, at: usize) -> Arc<Self> {
         Arc::new(Self { plan, at, count: AtomicUsize::new(0), steps: Mutex::default() })
     }
 }

@@ -27,6 +27,7 @@ mod noticed;
 mod partial;
 mod past;
 mod power_cut;
+mod repair;
 mod restore;
 mod restore_extras;
 mod restore_fixture;

@@ -102,6 +102,9 @@ fn is_not_written(store: &Path, work: &Path) {
     let said = fails(snap(store).arg("commit").arg(work), 1);
     assert!(said.contains("Read-only file system"), "{said}");
     assert!(said.contains("hint: the disk is read-only"), "{said}");
+    let said = fails(snap(store).args(["repair", "--data"]), 1);
+    assert!(said.contains("Read-only file system"), "{said}");
+    well(snap(store).args(["repair", "--data", "--dry-run"]));
     assert_eq!((names(&store.join("objects")), log(store, "HEAD")), before);
     assert_eq!(left_over(store), [""; 0]);
 }

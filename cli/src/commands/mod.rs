@@ -23,6 +23,7 @@ pub(crate) mod pull;
 pub(crate) mod push;
 mod refs;
 pub(crate) mod remote;
+pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod show;
@@ -67,6 +68,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Unpack(args) => unpack::run(args, cx),
         Command::Undo(args) => undo::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
+        Command::Repair(args) => repair::run(args, cx),
         Command::Config(args) => config::run(args, cx),
         Command::Completions(args) => completions::run(args, cx),
         Command::Man(args) => man::run(args, cx),

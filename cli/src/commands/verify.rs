@@ -5,7 +5,10 @@ use std::{error::Error, io, io::Write};
 
 use serde_json::json;
 use snap_core::{
-    ops::verify::{self, Data, Outcome, Problem, Shadowed, TouchedPath},
+    ops::{
+        repair,
+        verify::{self, Data, Outcome, Problem, Shadowed, Touched, TouchedPath},
+    },
     repo::ref_name::RefKind,
 };
 use snap_remote::store::RemoteError;
@@ -33,7 +36,8 @@ with --against-files if a file has other content than in the last commit under
 the same modification time. Other changes are listed and exit with 0.
 Later commits do not rely on damaged objects: they store them again from the
 files that still have the content, and the next push to a remote sends again
-what that remote has lost. Nothing else is changed.";
+what that remote has lost. `snap repair` puts back what is lost now. Nothing else
+is changed.";
 
 /// Check that the store is whole
 ///
@@ -137,10 +141,15 @@ fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> 
     for problem in checked.problems() {
         writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
     }
-    for id in &outcome.touched.commits {
+    write_touched(out, &outcome.touched, cx)
+}
+
+/// Lists the snapshots and paths that damage touches.
+pub(crate) fn write_touched(out: &mut Out, touched: &Touched, cx: &Context) -> io::Result<()> {
+    for id in &touched.commits {
         writeln!(out, "touched: commit {}", cx.ui().id(id))?;
     }
-    for TouchedPath { commit, commits, path, .. } in &outcome.touched.paths {
+    for TouchedPath { commit, commits, path, .. } in &touched.paths {
         let path = if path.is_empty() { "everything".to_owned() } else { text::line(path) };
         let more = match commits {
             0 | 1 => String::new(),
@@ -148,7 +157,7 @@ fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> 
         };
         writeln!(out, "touched: {path} in commit {}{more}", cx.ui().id(commit))?;
     }
-    match outcome.touched.more_paths {
+    match touched.more_paths {
         0 => Ok(()),
         more => writeln!(out, "touched: {} more", size::count(more, "path")),
     }
@@ -159,19 +168,7 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
     for problem in &problems {
         out.json(&json!({ "version": 1, "type": "problem", "message": problem }))?;
     }
-    for id in &outcome.touched.commits {
-        out.json(&json!({ "version": 1, "type": "commit", "id": id.to_string() }))?;
-    }
-    for touched in &outcome.touched.paths {
-        out.json(&json!({
-            "version": 1,
-            "type": "path",
-            "path": String::from_utf8_lossy(&touched.path),
-            "commit": touched.commit.to_string(),
-            "commits": touched.commits,
-            "object": touched.object.to_string(),
-        }))?;
-    }
+    write_touched_json(out, &outcome.touched)?;
     out.json(&json!({
         "version": 1,
         "type": "summary",
@@ -192,6 +189,24 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         "problems": problems.len(),
         "more_paths": outcome.touched.more_paths,
     }))
+}
+
+/// Records of the snapshots and paths that damage touches.
+pub(crate) fn write_touched_json(out: &mut Out, touched: &Touched) -> io::Result<()> {
+    for id in &touched.commits {
+        out.json(&json!({ "version": 1, "type": "commit", "id": id.to_string() }))?;
+    }
+    for touched in &touched.paths {
+        out.json(&json!({
+            "version": 1,
+            "type": "path",
+            "path": String::from_utf8_lossy(&touched.path),
+            "commit": touched.commit.to_string(),
+            "commits": touched.commits,
+            "object": touched.object.to_string(),
+        }))?;
+    }
+    Ok(())
 }
 
 fn summarize(checked: &Checked, cx: &Context) {
@@ -239,7 +254,7 @@ fn hints(checked: &Checked, cx: &Context) {
     if let Some(place) = place {
         let name = text::word(place.shown().as_bytes());
         return cx.ui().status(format_args!(
-            "`snap push {name} --all --tags` from a store that has what is lost sends it again"
+            "`snap repair {name}` sends again what the store here has; --from names other copies"
         ));
     }
     let lost = outcome.problems.iter().filter_map(|problem| match problem {
@@ -260,7 +275,12 @@ fn hints(checked: &Checked, cx: &Context) {
     let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
     if *data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
         cx.ui().status(format_args!(
-            "No commit needs what is damaged; the damaged packs can be deleted from objects/"
+            "No commit needs what is damaged; `snap repair` moves the damaged packs to quarantine/"
+        ));
+    } else if outcome.problems.iter().any(repair::is_repairable) {
+        cx.ui().status(format_args!(
+            "`snap repair` puts back what is lost, from remotes and the files of the project; \
+             --from names other copies"
         ));
     }
 }
@@ -287,7 +307,7 @@ fn tell_shadows(checked: &Checked, cx: &Context) {
 }
 
 /// A problem and what is behind it.
-fn chain(problem: &dyn Error) -> String {
+pub(crate) fn chain(problem: &dyn Error) -> String {
     let mut shown = problem.to_string();
     let mut cause = problem.source();
     while let Some(error) = cause {

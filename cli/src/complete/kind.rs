@@ -49,7 +49,7 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
         (["tag"], _, "NAME") => Kind::Tag,
         (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
         (["clone"], "name", _) | (["remote", "add"], _, _) => Kind::Other,
-        (_, _, "REMOTE" | "REMOTE|URL") => Kind::Remote,
+        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|DIR|FILE") => Kind::Remote,
         (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => Kind::Other,
         (_, _, "REV" | "COMMIT" | "FROM" | "TO") => Kind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => Kind::RevOrEntry,

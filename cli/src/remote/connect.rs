@@ -25,7 +25,7 @@ use super::{
     credentials,
     network::{Network, Watched},
     patience,
-    place::{self, Place},
+    place::{self, Memory, Place},
     rate,
 };
 use crate::{context::Context, env::RemoteEnv, report::CliError, ui::text};
@@ -101,8 +101,13 @@ struct Opener {
 }
 
 impl Opener {
-    fn new(place: Place, limits: &LimitArgs, cx: &Context) -> Result<Self, CliError> {
-        let (cache, scratch) = place.cache(cx)?;
+    fn new(
+        place: Place,
+        memory: Memory,
+        limits: &LimitArgs,
+        cx: &Context,
+    ) -> Result<Self, CliError> {
+        let (cache, scratch) = place.cache(memory, cx)?;
         if let Some(voice) = cx.ui().voice() {
             patience::tell(cx.network(), voice);
         }
@@ -153,7 +158,7 @@ impl Context {
     /// Asks the service at `place`, whatever is there. Nothing is asked yet.
     pub(crate) fn client(&self, place: &Place) -> Result<Client, CliError> {
         let _entered = self.runtime()?.enter();
-        Opener::new(place.clone(), &LimitArgs::default(), self)?.client()
+        Opener::new(place.clone(), Memory::Kept, &LimitArgs::default(), self)?.client()
     }
 
     /// What `place` is to a server that stands before it.
@@ -167,8 +172,18 @@ impl Context {
 
     /// Opens the store at `place`. Nothing is asked yet.
     pub(crate) fn connect(&self, place: Place, limits: &LimitArgs) -> Result<Connection, CliError> {
+        self.connect_with(place, Memory::Kept, limits)
+    }
+
+    /// The same, with a choice of what becomes of what is learnt of it.
+    pub(crate) fn connect_with(
+        &self,
+        place: Place,
+        memory: Memory,
+        limits: &LimitArgs,
+    ) -> Result<Connection, CliError> {
         let runtime = self.runtime()?.handle().clone();
-        let opener = Opener::new(place, limits, self)?;
+        let opener = Opener::new(place, memory, limits, self)?;
         let store = {
             let _entered = runtime.enter();
             opener.store()?
@@ -206,7 +221,7 @@ impl Context {
             }
             Err(error) => return Err(error),
         };
-        let opener = Opener::new(place, &LimitArgs::default(), self)?;
+        let opener = Opener::new(place, Memory::Kept, &LimitArgs::default(), self)?;
         let runtime = self.runtime()?.handle().clone();
         let connect = move || {
             let _entered = runtime.enter();

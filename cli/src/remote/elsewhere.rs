@@ -13,7 +13,7 @@ use snap_remote::{
     reading::{Reading, Which},
 };
 
-use super::{connect::LimitArgs, place};
+use super::{Memory, Place, connect::LimitArgs, place};
 use crate::{context::Context, report::CliError};
 
 /// What stands between a remote and a revision.
@@ -81,6 +81,20 @@ impl Context {
             Some(_) => rev,
         };
         Ok(Some(Split { remote: remote.to_owned(), rev: OsString::from_vec(rev) }))
+    }
+
+    /// Opens a store elsewhere for its objects, whatever refs it has. What is learnt
+    /// of it is kept as `memory` says.
+    pub(crate) fn open_objects(
+        &self,
+        place: Place,
+        memory: Memory,
+        limits: &LimitArgs,
+    ) -> Result<Elsewhere, CliError> {
+        let (store, scratch) = self.connect_with(place, memory, limits)?.into_parts();
+        let reading = Reading::open_objects(store, &self.waiting()?);
+        let reading = reading.map_err(|error| self.remote_error(error))?;
+        Ok(Elsewhere { reading, _scratch: scratch })
     }
 
     /// Opens a store elsewhere to read it, with the refs that are asked for.

@@ -19,7 +19,7 @@ pub(crate) use self::{
     connect::{Connection, LAST_MOMENT, LimitArgs, runtime},
     elsewhere::{Elsewhere, Split},
     network::Network,
-    place::{Place, USUAL},
+    place::{Memory, Place, USUAL},
     price::Cost,
     stats::{StatsJson, by_kind},
 };

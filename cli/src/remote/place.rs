@@ -11,7 +11,10 @@ use snap_core::{
     base::id::BlobId,
     disk::{Access, Disk, scratch::Scratch},
 };
-use snap_remote::location::{Location, Scheme};
+use snap_remote::{
+    location::{Location, Scheme},
+    store::Mirror,
+};
 
 use super::credentials::Credentials;
 use crate::{config::Settings, context::Context, report::CliError};
@@ -34,6 +37,16 @@ pub(crate) struct Place {
     store: Option<PathBuf>,
 }
 
+/// What becomes of what is learnt of a remote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// The next command knows it, too.
+    Kept,
+    /// It is forgotten with the command, which leaves no trace. Known damage is known
+    /// to the command.
+    Forgotten,
+}
+
 /// How a remote was named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which<'a> {
@@ -50,6 +63,13 @@ impl<'a> From<Option<&'a str>> for Which<'a> {
 }
 
 impl Place {
+    /// A folder.
+    fn of_folder(folder: &Path) -> Result<Self, CliError> {
+        let location = Location::of_folder(folder)?;
+        let (options, credentials) = (BTreeMap::new(), Credentials::default());
+        Ok(Self { name: None, location, options, credentials, store: None })
+    }
+
     /// A location that was typed, or the path of a folder.
     pub(crate) fn of_url(url: &str, options: BTreeMap<String, String>) -> Result<Self, CliError> {
         let is_folder = !url.contains("://") && Path::new(url).is_dir();
@@ -121,7 +141,11 @@ impl Place {
     /// Folder for what is known of it: in the store that has it by name, else
     /// in the user's cache. Where neither is, or neither can be written, one for
     /// this command.
-    pub(super) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Arc<Scratch>>), CliError> {
+    pub(super) fn cache(
+        &self,
+        memory: Memory,
+        cx: &Context,
+    ) -> Result<(PathBuf, Option<Arc<Scratch>>), CliError> {
         let mut hash = hash_of(&self.location.to_string());
         let options = self.all_options(cx);
         for name in ["endpoint", "account"] {
@@ -132,6 +156,14 @@ impl Place {
         let folder = |above: PathBuf| above.join("remotes").join(&hash[..SHOWN_DIGITS]);
         let in_store = self.store.as_ref().map(|store| store.join("cache"));
         let of_user = cx.cache_home().map(|home| home.join("snap"));
+        if memory == Memory::Forgotten {
+            let scratch = Scratch::create(cx.scratch())?;
+            let forgotten = folder(scratch.path().to_owned());
+            for kept in in_store.into_iter().chain(of_user) {
+                Mirror::copy_damage(&folder(kept), &forgotten)?;
+            }
+            return Ok((forgotten, Some(Arc::new(scratch))));
+        }
         if let Some(kept) = in_store.into_iter().find(|kept| may_write(kept)) {
             return Ok((folder(kept), None));
         }
@@ -161,6 +193,21 @@ fn hash_of(text: &str) -> String {
 }
 
 impl Context {
+    /// The place that a path, a URL or the name of a remote means. A folder need not be
+    /// written as a path.
+    pub(crate) fn source(&self, from: &Path) -> Result<Place, CliError> {
+        let Some(text) = from.to_str() else {
+            return Place::of_folder(from);
+        };
+        let is_remote = || -> Result<bool, CliError> {
+            Ok(self.settings_here()?.0.remotes().iter().any(|name| name == text))
+        };
+        match from.is_dir() && !is_remote()? {
+            true => Place::of_folder(from),
+            false => self.remote(Which::Named(text)),
+        }
+    }
+
     /// All settings that hold here: without a store, those of the user.
     pub(crate) fn settings_here(&self) -> Result<(Settings, Option<PathBuf>), CliError> {
         match self.find_store(Path::new("."))? {

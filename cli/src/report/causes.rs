@@ -8,7 +8,8 @@ use std::error::Error;
 use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, reach::ReachError, restore::RestoreError, verify::VerifyError,
+        list::ListError, reach::ReachError, repair::RepairError, restore::RestoreError,
+        verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, DistantError},
@@ -46,6 +47,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Restore(inner) => Some(inner),
         CliError::Export(inner) => Some(inner),
         CliError::Verify(inner) => Some(inner),
+        CliError::Repair(inner) => Some(inner),
         CliError::Repo(inner) => Some(inner),
         CliError::Config(inner) => Some(inner),
         CliError::Ref(inner) => Some(inner),
@@ -154,6 +156,13 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     }
     if let Some(VerifyError::Store(inner)) = error.downcast_ref() {
         return Some(inner);
+    }
+    match error.downcast_ref() {
+        Some(RepairError::Verify(inner)) => return Some(inner),
+        Some(RepairError::Store(inner)) => return Some(inner),
+        Some(RepairError::Reach(inner)) => return Some(inner),
+        Some(RepairError::Adopt(inner)) => return Some(inner),
+        _ => {}
     }
     if let Some(ListError::Tree { source, .. }) = error.downcast_ref() {
         return Some(&**source);

@@ -398,7 +398,8 @@ fn of_restore(error: &RestoreError) -> Option<String> {
              stays so, push again from a store that is whole"
         }
         RestoreError::Damaged { .. } => {
-            "what could be restored was; `snap verify --data` tells what is damaged"
+            "what could be restored was; `snap verify --data` tells what is damaged, and `snap \
+             repair` puts it back from other copies"
         }
         RestoreError::Interrupted => "run it again to go on; what is right is kept",
         _ => return None,
@@ -513,7 +514,9 @@ fn by_kind(error: &CliError) -> Option<String> {
     }
     match error.kind() {
         ErrorKind::Damaged => {
-            Some("`snap verify --data` tells what is damaged and what it touches".to_owned())
+            let text = "`snap verify --data` tells what is damaged and what it touches, `snap \
+                        repair` puts it back";
+            Some(text.to_owned())
         }
         ErrorKind::Unsupported => Some("a newer snap may be able to read it".to_owned()),
         _ => None,

@@ -249,6 +249,21 @@ impl Disk {
         rustix::fs::rename(from, to).map_err(PathError::when("rename to", to))
     }
 
+    /// Gives the file `from` a second name, unless that is taken.
+    ///
+    /// # Errors
+    /// [`PathError`] when the system refuses for another reason, as file systems
+    /// without hard links do.
+    pub fn link(&self, from: &Path, to: &Path) -> Result<Renamed, PathError> {
+        self.pass("link", Step::Create, to)?;
+        self.stay_inside(to)?;
+        match rustix::fs::link(from, to) {
+            Ok(()) => Ok(Renamed::Done),
+            Err(rustix::io::Errno::EXIST) => Ok(Renamed::Taken),
+            Err(error) => Err(PathError::when("link to", to)(error)),
+        }
+    }
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors

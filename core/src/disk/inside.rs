@@ -18,9 +18,10 @@ use crate::base::io::PathError;
 const MAY_BE_LINKS: [&str; 2] = ["objects", "partial"];
 
 /// Parts that are changed without a [`Disk`](super::Disk), or cleared up.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "tmp",
     "index",
+    "quarantine",
     "cache",
     "refs",
     "refs/heads",

@@ -111,6 +111,31 @@ impl ChunkList {
     }
 }
 
+/// What stands for a content of several chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// The list.
+    pub list: Vec<u8>,
+    /// The blobs that it names, in order, if it is a long one.
+    pub parts: Vec<Vec<u8>>,
+}
+
+/// Encodes what stands for a content of so many bytes that was cut into `chunks`.
+/// `None` when there are more than a list can name.
+pub fn encode_content(total_bytes: u64, chunks: &[Piece]) -> Option<Encoded> {
+    if chunks.len() <= limits::CHUNK_LIST_ENTRIES {
+        let list = ChunkList { total_bytes, pieces: Pieces::Chunks(chunks.to_vec()) };
+        return Some(Encoded { list: list.encode(), parts: Vec::new() });
+    }
+    let parts: Vec<Vec<u8>> = chunks.chunks(limits::CHUNK_LIST_ENTRIES).map(encode_part).collect();
+    if parts.len() > limits::CHUNK_LIST_PARTS {
+        return None;
+    }
+    let piece = |part: &Vec<u8>| Piece { id: BlobId::of(part), bytes: part.len() as u32 };
+    let list = ChunkList { total_bytes, pieces: Pieces::Parts(parts.iter().map(piece).collect()) };
+    Some(Encoded { list: list.encode(), parts })
+}
+
 /// Encodes the entries of one part.
 pub fn encode_part(chunks: &[Piece]) -> Vec<u8> {
     let mut w = Writer::new();

@@ -17,6 +17,7 @@ pub mod log;
 pub mod path_log;
 pub mod reach;
 pub mod record;
+pub mod repair;
 pub mod restore;
 pub mod select;
 pub mod stats;

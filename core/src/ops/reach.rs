@@ -13,6 +13,7 @@ use crate::{
         id::{BlobId, CommitId, ObjectId, TreeId},
         kind::ErrorKind,
         limits,
+        name::EntryName,
         observe::Observer,
     },
     format::{
@@ -48,6 +49,21 @@ pub trait Objects {
     /// Is told what will be read, for those who fetch it from elsewhere.
     fn will_need(&self, ids: &mut Needed<'_>) {
         let _ = ids;
+    }
+
+    /// Is told what is wrong with an object. Returns the error to end the visit, or
+    /// nothing to go on without what is below the object.
+    ///
+    /// # Errors
+    /// `error`, by default.
+    fn pass_by(
+        &self,
+        id: &ObjectId,
+        wanted: ObjectKind,
+        error: ReachError,
+    ) -> Result<(), ReachError> {
+        let _ = (id, wanted);
+        Err(error)
     }
 }
 
@@ -129,7 +145,8 @@ pub type Enter<'a> = dyn FnMut(&ObjectId, &Place) -> Result<bool, StoreError> + 
 /// below them; what is said of them does not matter.
 ///
 /// # Errors
-/// [`ReachError`] at the first object that is not as it should be.
+/// [`ReachError`] at the first object that is not as it should be and that
+/// [`Objects::pass_by`] does not pass by.
 pub fn visit(
     objects: &dyn Objects,
     starts: &[CommitId],
@@ -139,12 +156,10 @@ pub fn visit(
     let mut visit = Visit { objects, enter, observer, sizes: HashMap::new() };
     let mut waiting: Vec<CommitId> = starts.to_vec();
     while let Some(id) = waiting.pop() {
-        if !visit.enters(&id.object(), ObjectKind::Commit)? {
+        let read = visit.commit(id);
+        let Some(commit) = visit.unless_wrong(&id.object(), ObjectKind::Commit, read)? else {
             continue;
-        }
-        let (id, kind) = (id.object(), ObjectKind::Commit);
-        let commit = Commit::decode(&objects.object(&id, kind)?)
-            .map_err(|source| StoreError::Object { id, kind, source })?;
+        };
         let parents = commit.parents.iter().map(|id| id.object());
         objects.will_need(&mut std::iter::once(commit.tree.object()).chain(parents));
         visit.tree(commit.tree)?;
@@ -200,33 +215,76 @@ impl Visit<'_, '_> {
         (self.enter)(id, &place)
     }
 
+    /// What was read of an object; `None` for one that is not to be looked at, or
+    /// is passed by.
+    fn unless_wrong<T>(
+        &self,
+        id: &ObjectId,
+        wanted: ObjectKind,
+        read: Result<Option<T>, ReachError>,
+    ) -> Result<Option<T>, ReachError> {
+        match read {
+            Err(ReachError::Interrupted) => Err(ReachError::Interrupted),
+            Err(error) => self.objects.pass_by(id, wanted, error).map(|()| None),
+            read => read,
+        }
+    }
+
+    /// A commit, if it is to be looked at.
+    fn commit(&mut self, id: CommitId) -> Result<Option<Commit>, ReachError> {
+        let (id, kind) = (id.object(), ObjectKind::Commit);
+        if !self.enters(&id, kind)? {
+            return Ok(None);
+        }
+        let commit = Commit::decode(&self.objects.object(&id, kind)?);
+        Ok(Some(commit.map_err(|source| StoreError::Object { id, kind, source })?))
+    }
+
+    /// A node of a tree, if it is to be looked at. `place` is what the node above
+    /// says of its level and its first name.
+    fn node(
+        &mut self,
+        object: ObjectId,
+        depth: usize,
+        place: Option<(u8, Option<EntryName>)>,
+    ) -> Result<Option<Node>, ReachError> {
+        let kind = ObjectKind::Tree;
+        if !self.enters(&object, kind)? {
+            return Ok(None);
+        }
+        if depth > limits::DEPTH {
+            return Err(ReachError::Depth { id: object });
+        }
+        let broken = |source| StoreError::Object { id: object, kind, source };
+        let node = Node::decode(&self.objects.object(&object, kind)?).map_err(broken)?;
+        let own_place = (node.level(), node.first().cloned());
+        if place.is_some_and(|place| place != own_place) {
+            let what = "place of a tree node";
+            return Err(broken(FormatError::Invalid { what, at: 1 }).into());
+        }
+        Ok(Some(node))
+    }
+
     fn tree(&mut self, root: TreeId) -> Result<(), ReachError> {
         // With each node of a split directory, what the one above says of it:
         // its level and its first name.
         let mut waiting = vec![(root, 0usize, None)];
         while let Some((id, depth, place)) = waiting.pop() {
             self.check()?;
-            let (object, kind) = (id.object(), ObjectKind::Tree);
-            if !self.enters(&object, kind)? {
+            let read = self.node(id.object(), depth, place);
+            let Some(node) = self.unless_wrong(&id.object(), ObjectKind::Tree, read)? else {
                 continue;
-            }
-            if depth > limits::DEPTH {
-                return Err(ReachError::Depth { id: object });
-            }
-            let broken = |source| StoreError::Object { id: object, kind, source };
-            let node = Node::decode(&self.objects.object(&object, kind)?).map_err(broken)?;
-            let own_place = (node.level(), node.first().cloned());
-            if place.is_some_and(|place| place != own_place) {
-                let what = "place of a tree node";
-                return Err(broken(FormatError::Invalid { what, at: 1 }).into());
-            }
+            };
             match node {
                 Node::Leaf { entries, .. } => {
                     self.objects.will_need(&mut entries.iter().filter_map(Entry::folder));
                     for entry in entries {
                         match entry.kind {
                             Kind::Folder { id } => waiting.push((id, depth + 1, None)),
-                            Kind::File { size, id } => self.content(id, size)?,
+                            Kind::File { size, id } => {
+                                let read = self.content(id, size).map(Some);
+                                self.unless_wrong(&id.object(), ObjectKind::Blob, read)?;
+                            }
                             _ => {}
                         }
                     }
@@ -285,10 +343,14 @@ impl Visit<'_, '_> {
             self.check()?;
             match met {
                 Met::Part(part) => {
-                    self.enters(&part.id.object(), ObjectKind::Blob)?;
-                    Ok(())
+                    let (id, kind) = (part.id.object(), ObjectKind::Blob);
+                    let read = self.enters(&id, kind).map(Some).map_err(ReachError::from);
+                    self.unless_wrong(&id, kind, read).map(drop)
                 }
-                Met::Chunks(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk)),
+                Met::Chunks(chunks) => chunks.iter().try_for_each(|chunk| {
+                    let read = self.chunk(chunk).map(Some);
+                    self.unless_wrong(&chunk.id.object(), ObjectKind::Blob, read).map(drop)
+                }),
             }
         })?;
         self.sizes.insert(id, total);

@@ -43,10 +43,23 @@ impl BundleStore {
     /// [`BundleError`], and [`BundleError::Incomplete`] for a bundle with
     /// prerequisites.
     pub fn open(path: &Path, scratch: &Path, observer: &dyn Observer) -> Result<Self, BundleError> {
-        let (head, spans) = read_outline(path)?;
-        if !head.prerequisites.is_empty() {
-            return Err(BundleError::Incomplete { missing: head.prerequisites });
+        let (head, _) = read_outline(path)?;
+        match head.prerequisites.is_empty() {
+            true => Self::open_incomplete(path, scratch, observer),
+            false => Err(BundleError::Incomplete { missing: head.prerequisites }),
         }
+    }
+
+    /// The same for a bundle that may lack what its prerequisites have.
+    ///
+    /// # Errors
+    /// As [`BundleStore::open`].
+    pub fn open_incomplete(
+        path: &Path,
+        scratch: &Path,
+        observer: &dyn Observer,
+    ) -> Result<Self, BundleError> {
+        let (head, spans) = read_outline(path)?;
         let disk = Disk::scratch();
         let scratch = match head.objects > limits::BUNDLE_INDEX_OBJECTS {
             true => Some(Scratch::create(scratch)?),

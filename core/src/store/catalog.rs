@@ -71,6 +71,7 @@ pub(super) struct Layout {
     pub(super) objects: PathBuf,
     pub(super) partial: PathBuf,
     pub(super) index: PathBuf,
+    pub(super) quarantine: PathBuf,
     pub(super) tmp: PathBuf,
     pub(super) shadow: PathBuf,
 }
@@ -83,6 +84,7 @@ impl Layout {
             objects: dir.join("objects"),
             partial: dir.join("partial"),
             index: dir.join("index"),
+            quarantine: dir.join("quarantine"),
             tmp: dir.join("tmp"),
             shadow: dir.join(shadow::TABLE),
         }
@@ -202,7 +204,7 @@ impl Catalog {
             // Packs first: a segment is written after its pack, so what is
             // listed here has one, or will be indexed below.
             let mut catalog = Self::with_packs(layout, before)?;
-            match catalog.open_segments(layout, &mut repair) {
+            match catalog.open_segments(layout, disk, &mut repair) {
                 Ok(()) => {}
                 Err(error) if attempt < RETRIES && is_not_found(&error) => continue,
                 Err(error) => return Err(error.into()),
@@ -330,7 +332,12 @@ impl Catalog {
         self.sort_segments();
     }
 
-    fn open_segments(&mut self, layout: &Layout, repair: &mut Repair) -> Result<(), TableError> {
+    fn open_segments(
+        &mut self,
+        layout: &Layout,
+        disk: &Disk,
+        repair: &mut Repair,
+    ) -> Result<(), TableError> {
         self.segments.clear();
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
@@ -350,10 +357,10 @@ impl Catalog {
                 // Its packs have all been merged into others, unless they have
                 // just been made, since the packs were listed.
                 Ok(segment) if !self.has_seen(&segment) && is_fresh(&path) => {}
-                Ok(_) => drop(fs_err::remove_file(&path)),
+                Ok(_) => drop(disk.remove(&path)),
                 Err(TableError::Damaged { .. }) => {
                     repair.damaged = true;
-                    drop(fs_err::remove_file(&path));
+                    drop(disk.remove(&path));
                 }
                 Err(TableError::Io(error)) if !error.is_not_found() => repair.damaged = true,
                 Err(error) => return Err(error),

@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// Says that frames of a pack will be read, which are not here.
-    pub(super) fn will_need_frames(&self, pack: PackId, frames: &[Frame]) {
+    pub fn will_need_frames(&self, pack: PackId, frames: &[Frame]) {
         if let Some(fetcher) = self.fetcher_in_use() {
             fetcher.announce(frames.iter().map(|frame| (pack, frame.range())).collect());
         }

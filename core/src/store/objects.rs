@@ -156,6 +156,15 @@ impl Store {
         &self.layout.dir
     }
 
+    /// The folder for what is being written, which is made if it is missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the store cannot be written.
+    pub fn scratch_dir(&self) -> Result<PathBuf, StoreError> {
+        self.disk.create_folders(&self.layout.tmp)?;
+        Ok(self.layout.tmp.clone())
+    }
+
     /// What changes files here.
     pub fn disk(&self) -> &Disk {
         &self.disk

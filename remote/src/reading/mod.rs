@@ -25,7 +25,7 @@ use crate::{
     distant::{Contents, RemotePacks, Waiting},
     ranges::{Content, ContentOptions, Fetch},
     service::client::Client,
-    store::{RemoteError, RemoteStore},
+    store::{Found, RemoteError, RemoteStore},
 };
 
 /// Which refs are to be known.
@@ -67,6 +67,10 @@ impl Reading {
             which,
             scratch.path(),
         )))?;
+        Ok(Self::of_parts(remote, scratch, waiting))
+    }
+
+    fn of_parts(remote: RemoteStore, scratch: Scratch, waiting: &Waiting) -> Self {
         let (client, location, mirror) = remote.into_parts();
         let packs = RemotePacks::of(client.clone(), location.clone(), waiting.clone());
         let packs = packs.with_contents(Contents::Forget);
@@ -74,7 +78,25 @@ impl Reading {
         let refs = Refs::new(scratch.path(), store.disk().clone());
         let store = store.with_distant(Arc::new(packs.clone()));
         let repo = Repo::of_parts(store, Config::default(), refs);
-        Ok(Self { repo, packs, client, location, _refs: scratch })
+        Self { repo, packs, client, location, _refs: scratch }
+    }
+
+    /// Opens `remote` for its objects, whatever refs it has. Files of its index that
+    /// are damaged or lost are passed over. Waits; not to be called by a thread of the
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`RemoteError::NoStore`], and others of [`RemoteError`] when it cannot be asked.
+    pub fn open_objects(mut remote: RemoteStore, waiting: &Waiting) -> Result<Self, RemoteError> {
+        let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
+        let asking = async {
+            if remote.look().await? == Found::Nothing {
+                return Err(RemoteError::NoStore { location: remote.location().to_owned() });
+            }
+            remote.refresh_around_damage(false).await
+        };
+        waiting.runtime.block_on(waiting.unless_stopped(asking))?;
+        Ok(Self::of_parts(remote, scratch, waiting))
     }
 
     /// The store, to be read as if it were here. Its refs are those that were

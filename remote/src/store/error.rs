@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind},
-    ops::{reach::ReachError, select::SelectError},
+    ops::{reach::ReachError, repair::RepairError, select::SelectError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
     store::{BundleError, DistantError, StoreError},
 };
@@ -192,6 +192,9 @@ pub enum RemoteError {
     /// A file here could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
+    /// What a store elsewhere has lost cannot be collected.
+    #[error(transparent)]
+    Repair(Box<RepairError>),
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -229,6 +232,7 @@ impl RemoteError {
             Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
             Self::Reach(error) => error.kind(),
             Self::Select(error) => error.kind(),
+            Self::Repair(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::Store(error) => error.kind(),

@@ -48,6 +48,9 @@ const NEWEST: &str = "version-2";
 /// File that is there while the store elsewhere is known to lack something.
 const DAMAGED: &str = "damaged";
 
+/// The table of what is shadowed in the store of stubs.
+const SHADOWS: &str = "shadow";
+
 /// File that whoever changes the folder locks.
 const LOCK: &str = "lock";
 
@@ -95,6 +98,11 @@ impl Mirror {
         let _ = fs_err::remove_dir_all(&gone);
         *self = Self::open(&self.dir)?;
         Ok(())
+    }
+
+    /// The folder.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The same, for those who only read.
@@ -242,6 +250,22 @@ impl Mirror {
             true if !path.exists() => {}
             true => disk.remove(&path)?,
             false => disk.write_whole(&dir.join("tmp").join(unique_name(DAMAGED)), &path, b"")?,
+        }
+        Ok(())
+    }
+
+    /// Copies what a mirror in the folder `from` knows of damage to the one in `to`:
+    /// for those who must leave the first one as it is.
+    ///
+    /// # Errors
+    /// [`PathError`] when it cannot be read or written.
+    pub fn copy_damage(from: &Path, to: &Path) -> Result<(), PathError> {
+        for name in [DAMAGED, SHADOWS] {
+            let path = from.join(name);
+            if path.exists() {
+                Disk::scratch().create_folders(to)?;
+                fs_err::copy(&path, to.join(name)).map_err(PathError::when("copy", &path))?;
+            }
         }
         Ok(())
     }

@@ -116,6 +116,14 @@ impl RemoteStore {
         })
     }
 
+    /// The same store, opened anew: what others learnt of it meanwhile is known.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::new`].
+    pub fn reopen(&self) -> Result<Self, RemoteError> {
+        Self::new(self.client.clone(), self.location.clone(), self.mirror.dir())
+    }
+
     /// The same, which keeps what is known when there is no store any more: that
     /// is an error then.
     #[must_use]

@@ -22,7 +22,7 @@ use crate::{
     chunk::{Cutter, is_zeros},
     format::{
         acl,
-        chunk_list::{self, ChunkList, Piece, Pieces},
+        chunk_list::{self, Piece},
         tree::Xattr,
     },
     local::{
@@ -414,24 +414,16 @@ fn add_list(job: &Job<'_>, id: BlobId, size: u64, pieces: &[Piece]) -> Result<()
     match pieces {
         [] => drop(job.writer.add_blob(Job::lane(), id, &[])?),
         [_] => {}
-        _ if pieces.len() <= limits::CHUNK_LIST_ENTRIES => {
-            let list = ChunkList { total_bytes: size, pieces: Pieces::Chunks(pieces.to_vec()) };
-            job.writer.add_chunk_list(id, &list.encode())?;
-        }
         _ => {
-            let mut parts = Vec::new();
-            for part in pieces.chunks(limits::CHUNK_LIST_ENTRIES) {
-                let bytes = chunk_list::encode_part(part);
-                let id = job.writer.add_chunk_list_part(&bytes)?;
-                parts.push(Piece { id, bytes: bytes.len() as u32 });
-            }
-            if parts.len() > limits::CHUNK_LIST_PARTS {
+            let Some(encoded) = chunk_list::encode_content(size, pieces) else {
                 let most = limits::CHUNK_LIST_PARTS * limits::CHUNK_LIST_ENTRIES;
                 let text = format!("it has {} chunks, more than {most}", pieces.len());
                 return Err(Unread::File(io::Error::other(text)));
+            };
+            for part in &encoded.parts {
+                job.writer.add_chunk_list_part(part)?;
             }
-            let list = ChunkList { total_bytes: size, pieces: Pieces::Parts(parts) };
-            job.writer.add_chunk_list(id, &list.encode())?;
+            job.writer.add_chunk_list(id, &encoded.list)?;
         }
     }
     Ok(())

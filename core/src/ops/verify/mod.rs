@@ -331,5 +331,15 @@ pub fn run(
     Ok(outcome)
 }
 
+/// The commits that a verification begins with: those of all branches and tags, of
+/// `HEAD`, and of refs that are missing by their logs. Refs that cannot be read are
+/// left out.
+///
+/// # Errors
+/// [`VerifyError`] when refs cannot be listed.
+pub fn tips(repo: &Repo) -> Result<Vec<CommitId>, VerifyError> {
+    structure::tips(repo, &Findings::default())
+}
+
 /// A commit's id and its time, for newest first.
 type Dated = (crate::base::time::Time, CommitId);

@@ -47,6 +47,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::Head,
     },
+    store::Store,
 };
 use tokio::runtime::Handle;
 
@@ -146,6 +147,34 @@ pub fn run(
     let told = options.refs.iter().zip(slots).zip(fates);
     outcome.refs = told.map(|((update, slot), fate)| fate.told(update, &slot)).collect();
     Ok(outcome)
+}
+
+/// Sends packs of `store` as they are, in place of what has their names there, and
+/// makes them count. No ref moves. Returns how many bytes were sent. Waits; not to be
+/// called by a thread of the runtime.
+///
+/// # Errors
+/// [`RemoteError`]; the packs count all together then, or none does.
+pub fn send_packs(
+    remote: &mut RemoteStore,
+    (store, packs): (&Store, &[PackId]),
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<u64, RemoteError> {
+    remote.must_take_pushes()?;
+    // What is damaged in the index cannot be named by what is new.
+    runtime.block_on(remote.refresh_around_damage(false))?;
+    let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
+    let packs_to_send = send::packs_at(paths)?;
+    send::check(&packs_to_send, &nothing)?;
+    let sending = Sending::begin(remote, packs_to_send, &nothing, runtime);
+    let (_, bytes) = runtime.block_on(sending.finish(observer))?;
+    let publication = remote.publication(packs.iter().map(|id| (store, *id)).collect())?;
+    runtime.block_on(remote.write_publication(publication))?;
+    // A server may have kept what it had. The next verification reads it.
+    if !remote.client().keeps_index() {
+        remote.mirror().rely_again(packs)?;
+    }
+    Ok(bytes)
 }
 
 /// Deletes a ref elsewhere, if it stands where `expected` says, or wherever it

@@ -42,11 +42,18 @@ impl Pack {
 
 /// The packs of a selection.
 pub(super) fn packs(selection: &Selection<'_>) -> Result<Vec<Pack>, PathError> {
+    packs_at(selection.paths())
+}
+
+/// Packs that lie at these paths.
+pub(super) fn packs_at(
+    paths: impl IntoIterator<Item = (PackId, PathBuf)>,
+) -> Result<Vec<Pack>, PathError> {
     let pack = |(id, path): (PackId, PathBuf)| {
         let meta = fs_err::metadata(&path).map_err(PathError::when("stat", &path))?;
         Ok(Pack { id, path, bytes: meta.len() })
     };
-    selection.paths().into_iter().map(pack).collect()
+    paths.into_iter().map(pack).collect()
 }
 
 /// Checks that packs are the bytes that their names say: a service that stores

@@ -1,0 +1,263 @@
+//! Storing again what was found: from the sound parts of damaged packs, from
+//! sources, from live files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use crate::{
+    base::{
+        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
+        limits,
+        observe::Observer,
+    },
+    chunk::Params,
+    format::pack::ObjectKind,
+    ops::{
+        reach::Objects,
+        repair::{Origin, Repaired, Run, SourceKind, files, search::Overlay},
+    },
+    store::{Met, Place, StoreError, Writer, walk_chunks},
+};
+
+/// Files of a project that may have what was lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    /// The project.
+    pub(super) folder: &'a Path,
+    /// Paths in it, each with an object that it lacks.
+    pub(super) paths: &'a [(Vec<u8>, ObjectId)],
+    /// How files are cut.
+    pub(super) params: Params,
+}
+
+/// Adds an object that was found right.
+pub(super) fn add(
+    writer: &Writer<'_>,
+    (id, kind): (&ObjectId, ObjectKind),
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    match kind {
+        ObjectKind::Blob if bytes.len() <= limits::SMALL_FRAME_BYTES => {
+            writer.add_blob(0, BlobId::from_object(*id), bytes).map(drop)
+        }
+        ObjectKind::Blob => writer.add_chunks(bytes, &[bytes.len()]).map(drop),
+        ObjectKind::ChunkList => writer.add_chunk_list(BlobId::from_object(*id), bytes),
+        ObjectKind::Tree => writer.add_tree(TreeId::from_object(*id), bytes),
+        ObjectKind::Commit => writer.add_commit(CommitId::from_object(*id), bytes),
+    }
+}
+
+/// Lists of chunks, and other objects.
+fn divide(wanted: Wanted) -> (Wanted, Wanted) {
+    wanted.into_iter().partition(|(_, kind)| *kind == ObjectKind::ChunkList)
+}
+
+/// Objects, and what they are.
+type Wanted = BTreeMap<ObjectId, ObjectKind>;
+
+/// Gathers objects in the workshop.
+pub(super) struct Gathering<'a> {
+    pub(super) overlay: &'a Overlay<'a>,
+    pub(super) level: i32,
+    pub(super) files: Option<Files<'a>>,
+    pub(super) run: Run,
+    pub(super) observer: &'a dyn Observer,
+}
+
+/// What of a damaged pack was stored again.
+pub(super) type Salvaged = BTreeMap<PackId, u64>;
+
+impl Gathering<'_> {
+    /// Stores all that is sound in damaged packs that could not be put together and
+    /// that the store has nowhere else, whether or not anything refers to it.
+    pub(super) fn salvage(&self) -> Result<Salvaged, StoreError> {
+        let workshop = self.overlay.workshop.store();
+        let (mut salvaged, mut lists) = (Salvaged::new(), Vec::new());
+        let writer = Writer::new(workshop, self.level, 1)?;
+        for id in workshop.partial_packs() {
+            for object in workshop.open_pack(&id)?.objects()? {
+                if self.observer.cancelled() || self.is_there(&object.id)? {
+                    continue;
+                }
+                if object.kind == ObjectKind::ChunkList {
+                    lists.push((id, object.id));
+                } else if let Some(bytes) = self.overlay.workshop.object(&object.id, object.kind) {
+                    add(&writer, (&object.id, object.kind), &bytes)?;
+                    *salvaged.entry(id).or_default() += 1;
+                }
+            }
+        }
+        writer.finish()?;
+        let writer = Writer::new(workshop, self.level, 1)?;
+        for (pack, id) in lists {
+            let kind = ObjectKind::ChunkList;
+            let bytes = self.overlay.workshop.object(&id, kind);
+            if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
+                add(&writer, (&id, kind), &bytes)?;
+                *salvaged.entry(pack).or_default() += 1;
+            }
+        }
+        writer.finish()?;
+        Ok(salvaged)
+    }
+
+    /// Whether each list of chunks in a whole pack of the workshop is right.
+    pub(super) fn proves_lists_of(&self, pack: &PackId) -> Result<bool, StoreError> {
+        let objects = self.overlay.workshop.store().open_pack(pack)?.objects()?;
+        let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
+        Ok(lists.all(|list| {
+            let bytes = self.overlay.workshop.object(&list.id, list.kind);
+            bytes.is_some_and(|bytes| self.proves_list(list.id, &bytes))
+        }))
+    }
+
+    /// Whether an object is stored, or about to be.
+    fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        Ok(self.overlay.is_sound(id)? || self.overlay.workshop.store().is_stored(id)?)
+    }
+
+    /// Stores what is wanted, as far as somebody has it, and takes it out of
+    /// `wanted`.
+    pub(super) fn gather(&self, wanted: &mut Wanted) -> Result<Vec<Repaired>, StoreError> {
+        let mut repaired = Vec::new();
+        let stored = self.overlay.workshop.store();
+        wanted.retain(|id, _| !stored.is_stored(id).unwrap_or(false));
+        // Lists are proven by their chunks, so they come when those are there.
+        let (mut lists, mut others) = divide(std::mem::take(wanted));
+        self.take_from_workshop(&mut others, &mut repaired)?;
+        self.take_from_workshop(&mut lists, &mut repaired)?;
+        self.take_from_sources(SourceKind::Store, &mut others, &mut repaired)?;
+        self.take_from_sources(SourceKind::Store, &mut lists, &mut repaired)?;
+        others.append(&mut lists);
+        self.take_from_files(&mut others, &mut repaired)?;
+        (lists, others) = divide(others);
+        self.take_from_sources(SourceKind::Bundle, &mut others, &mut repaired)?;
+        self.take_from_sources(SourceKind::Bundle, &mut lists, &mut repaired)?;
+        wanted.append(&mut others);
+        wanted.append(&mut lists);
+        Ok(repaired)
+    }
+
+    /// Stores what is wanted of the sound parts of damaged packs.
+    fn take_from_workshop(
+        &self,
+        wanted: &mut Wanted,
+        repaired: &mut Vec<Repaired>,
+    ) -> Result<(), StoreError> {
+        let workshop = self.overlay.workshop;
+        if workshop.store().partial_packs().is_empty() {
+            return Ok(());
+        }
+        let writer = Writer::new(workshop.store(), self.level, 1)?;
+        let mut found = Vec::new();
+        for (&id, &kind) in &*wanted {
+            let bytes = workshop.object(&id, kind);
+            if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
+                add(&writer, (&id, kind), &bytes)?;
+                found.push((id, kind));
+            }
+        }
+        writer.finish()?;
+        for (id, kind) in found {
+            wanted.remove(&id);
+            repaired.push(Repaired::Object { id, kind, from: Origin::Here });
+        }
+        Ok(())
+    }
+
+    fn take_from_sources(
+        &self,
+        kind: SourceKind,
+        wanted: &mut Wanted,
+        repaired: &mut Vec<Repaired>,
+    ) -> Result<(), StoreError> {
+        for source in self.overlay.sources.iter().filter(|source| source.kind() == kind) {
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let located = wanted.keys().filter_map(|id| Some((source.locate(id)?, *id)));
+            let mut places: Vec<(Place, ObjectId)> = located.collect();
+            places.sort_unstable();
+            if self.run == Run::Real {
+                source.will_need(&places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
+            }
+            let writer = Writer::new(self.overlay.workshop.store(), self.level, 1)?;
+            for (place, id) in places {
+                if self.observer.cancelled() {
+                    break;
+                }
+                // A dry run does not fetch what it only counts.
+                if self.run == Run::Real {
+                    let bytes = source.object(&id, place.kind);
+                    let Some(bytes) = bytes.filter(|bytes| self.proves((&id, place.kind), bytes))
+                    else {
+                        continue;
+                    };
+                    add(&writer, (&id, place.kind), &bytes)?;
+                    self.observer.advance(bytes.len() as u64, 1);
+                }
+                wanted.remove(&id);
+                let from = Origin::Source(source.name().to_owned());
+                repaired.push(Repaired::Object { id, kind: place.kind, from });
+            }
+            writer.finish()?;
+        }
+        Ok(())
+    }
+
+    fn take_from_files(
+        &self,
+        wanted: &mut Wanted,
+        repaired: &mut Vec<Repaired>,
+    ) -> Result<(), StoreError> {
+        let Some(Files { folder, paths, params }) = self.files else { return Ok(()) };
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let writer = Writer::new(self.overlay.workshop.store(), self.level, 1)?;
+        let is_sound = |id: &ObjectId| self.is_there(id);
+        let mut read = BTreeSet::new();
+        for (path, object) in paths {
+            if !wanted.contains_key(object) || !read.insert(path) || self.observer.cancelled() {
+                continue;
+            }
+            let ids = wanted.keys().copied().collect();
+            let needs = files::Wanted { ids: &ids, is_sound: &is_sound };
+            for (id, kind) in files::take(&writer, (folder, path), params, &needs, self.observer)? {
+                wanted.remove(&id);
+                let from = Origin::File(path.clone());
+                repaired.push(Repaired::Object { id, kind, from });
+            }
+        }
+        writer.finish()?;
+        Ok(())
+    }
+
+    /// Whether bytes that were read are the object. Only lists of chunks were not
+    /// checked when they were read.
+    fn proves(&self, (id, kind): (&ObjectId, ObjectKind), bytes: &[u8]) -> bool {
+        kind != ObjectKind::ChunkList || self.proves_list(*id, bytes)
+    }
+
+    /// Whether the chunks that a list names amount to the content that it stands for.
+    fn proves_list(&self, id: ObjectId, list: &[u8]) -> bool {
+        let read = |part: &ObjectId, kind| match kind {
+            ObjectKind::ChunkList if *part == id => Ok(list.to_vec()),
+            kind => self.overlay.object(part, kind),
+        };
+        let mut hasher = blake3::Hasher::new();
+        let walked = walk_chunks(id, &read, &mut |met| {
+            let Met::Chunks(chunks) = met else { return Ok(()) };
+            for chunk in chunks {
+                if self.observer.cancelled() {
+                    return Err(StoreError::Missing { id, wanted: ObjectKind::ChunkList });
+                }
+                hasher.update(&read(&chunk.id.object(), ObjectKind::Blob)?);
+            }
+            Ok::<_, StoreError>(())
+        });
+        walked.is_ok() && BlobId::from_bytes(*hasher.finalize().as_bytes()).object() == id
+    }
+}
