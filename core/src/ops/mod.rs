@@ -19,6 +19,7 @@ pub mod reach;
 pub mod record;
 pub mod restore;
 pub mod select;
+pub mod staged;
 pub mod stats;
 pub mod tidy;
 pub mod undo;
