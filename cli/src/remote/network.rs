@@ -147,8 +147,12 @@ impl Service for Watched {
         self.watch(self.inner.standings())
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
+    fn local_store(&self) -> Option<&Path> {
+        self.inner.local_store()
+    }
+
+    fn begin_push(&self) -> Reply<'_, ()> {
+        self.watch(self.inner.begin_push())
     }
 
     fn is_made_first(&self) -> bool {

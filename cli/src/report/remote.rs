@@ -65,13 +65,8 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
         RemoteError::Diverged { .. } => "`snap pull` shows what is there; --force gives it up",
         RemoteError::Raced { .. } | RemoteError::Held { .. } => "run it again",
-        RemoteError::LocalStore { location } => {
-            let path = location.strip_prefix("file://").unwrap_or(location);
-            let word = text::word(path.as_bytes());
-            return Some(format!(
-                "`snap serve {word}` takes pushes for it, and `snap pull` there fetches from here; \
-                 a remote needs a folder of its own"
-            ));
+        RemoteError::Itself { .. } => {
+            "name another store; `snap branch NAME REV` makes or moves a branch of this one"
         }
         RemoteError::NotAStore { .. } => {
             "name an empty folder or prefix of its own, such as s3://bucket/project"

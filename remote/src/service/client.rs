@@ -62,6 +62,9 @@ const UPLOADS: usize = 2;
 /// an upload is for the rules of the bucket to remove.
 const CLEARING: Duration = Duration::from_secs(5);
 
+/// How long one attempt may take at a store on this machine.
+const LOCAL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
 /// How requests are made.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -446,7 +449,13 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let patience = self.policy.timeout + transfer_time(bytes, self.policy.least_rate);
+        // A store on this machine answers once it has done its work, which may be to check
+        // all that was sent.
+        let is_here = self.service.local_store().is_some();
+        let patience = match is_here {
+            true => LOCAL_PATIENCE,
+            false => self.policy.timeout + transfer_time(bytes, self.policy.least_rate),
+        };
         let mut pause = self.policy.pause;
         let left = |pause: Duration, tries: u32| {
             let pauses = (0..tries)
@@ -454,7 +463,8 @@ impl Client {
             patience * (tries + 1) + pauses.sum::<Duration>()
         };
         let all = left(pause, tries.saturating_sub(1));
-        let wait = self.traffic.waits().begin((operation, key), &self.location, all);
+        let waits = self.traffic.waits();
+        let wait = (!is_here).then(|| waits.begin((operation, key), &self.location, all));
         let mut number = 0;
         let mut busy = Busy::new(self.policy.busy);
         loop {
@@ -480,7 +490,9 @@ impl Client {
             }
             self.traffic.retry();
             let rest = left(pause, tries - number - 1);
-            wait.failed(if is_busy { busy.left() + patience } else { rest }, is_busy);
+            if let Some(wait) = &wait {
+                wait.failed(if is_busy { busy.left() + patience } else { rest }, is_busy);
+            }
             sleep(error.retry_after.unwrap_or_else(|| jittered(pause))).await;
             if !is_busy {
                 pause = (pause * 2).min(self.policy.longest_pause);

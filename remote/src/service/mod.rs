@@ -164,9 +164,19 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether nothing can be pushed there: it is a store that commits go to.
-    fn is_read_only(&self) -> bool {
-        false
+    /// The folder of a store on this machine that commits go to, if it is one. Nothing
+    /// keeps a request to it waiting but its work.
+    fn local_store(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Makes ready to take a push, before it asks anything. What a push that was
+    /// killed has left half done is finished.
+    ///
+    /// # Errors
+    /// [`ServiceError`] when nothing can be pushed there.
+    fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(async { Ok(()) })
     }
 
     /// Full names of all refs, and where they stand, where it says so in one

@@ -34,7 +34,7 @@ use std::{
 
 use bytes::Bytes;
 use snap_core::{
-    base::limits,
+    base::{io::PathError, limits},
     repo::{
         config::{Config, ConfigError, VERSION},
         ref_name::RefName,
@@ -123,13 +123,15 @@ impl RemoteStore {
         Self { is_kept: true, ..self }
     }
 
-    /// Checks that something can be pushed there.
+    /// Checks that this is another store than the one in `dir`.
     ///
     /// # Errors
-    /// [`RemoteError::LocalStore`].
-    pub(crate) fn must_take_pushes(&self) -> Result<(), RemoteError> {
-        match self.client.is_read_only() {
-            true => Err(RemoteError::LocalStore { location: self.location.clone() }),
+    /// [`RemoteError::Itself`].
+    pub(crate) fn must_be_another(&self, dir: &Path) -> Result<(), RemoteError> {
+        let Some(target) = self.client.local_store() else { return Ok(()) };
+        let real = |dir: &Path| fs_err::canonicalize(dir).map_err(PathError::when("look at", dir));
+        match real(target)? == real(dir)? {
+            true => Err(RemoteError::Itself { location: self.location.clone() }),
             false => Ok(()),
         }
     }

@@ -107,7 +107,8 @@ pub fn run(
     options: &Options<'_>,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
-    remote.must_take_pushes()?;
+    remote.must_be_another(repo.dir())?;
+    runtime.block_on(remote.client().begin_push())?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
     let Prepared { slots, mut found, selection, sending, arrived, mut fates } =
@@ -152,15 +153,15 @@ pub fn run(
 /// stands. Returns where it stood. Objects stay.
 ///
 /// # Errors
-/// [`RemoteError::NoRef`], [`RemoteError::Raced`], [`RemoteError::LocalStore`].
+/// [`RemoteError::NoRef`], [`RemoteError::Raced`].
 pub fn delete(
     remote: &RemoteStore,
     name: &RefName,
     expected: Option<CommitId>,
     runtime: &Handle,
 ) -> Result<CommitId, RemoteError> {
-    remote.must_take_pushes()?;
     runtime.block_on(async {
+        remote.client().begin_push().await?;
         let location = || remote.location().to_owned();
         let (found, slot) = futures::join!(remote.look(), remote.slot(name));
         if found? == Found::Nothing {

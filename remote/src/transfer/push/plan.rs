@@ -59,7 +59,7 @@ pub fn plan(
     options: &Options<'_>,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Plan, RemoteError> {
-    remote.must_take_pushes()?;
+    remote.must_be_another(repo.dir())?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
     let Prepared { slots, found, selection, sending: _, arrived, fates } =
