@@ -211,7 +211,8 @@ fn of_repo(error: &RepoError) -> Option<String> {
             let [all, main] =
                 ["", "#main"].map(|end| text::word(format!("file://{path}{end}").as_bytes()));
             return Some(format!(
-                "`snap clone {all}` makes a store of it, and `snap ls {main}` reads it"
+                "`snap clone {all}` makes a store of it, `snap ls {main}` reads it, and `snap serve \
+                 {all}` serves it"
             ));
         }
         RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",

@@ -40,6 +40,7 @@ use snap_core::{
     repo::{
         Config, Repo, RepoError, config,
         history::{History, Parents},
+        open::refuse_remote,
         past::PastError,
         ref_name::{RefKind, RefName},
         refs::{self, Change, Head, RefError},
@@ -127,8 +128,10 @@ impl Repository {
     /// Opens the store in `dir`, to be served under `name`.
     ///
     /// # Errors
-    /// [`RepoError`] when it cannot be opened.
+    /// [`RepoError`] when it cannot be opened; [`RepoError::Remote`] for a folder that
+    /// `push` made, into which nothing is written then.
     pub fn open(name: &str, dir: &Path) -> Result<Self, RepoError> {
+        refuse_remote(dir)?;
         let repo = Repo::open(dir, Disk::default(), &Silent)?;
         Ok(Self::of(name, Arc::new(repo), None))
     }
