@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use super::{
-    Conditions, Object, Progress, Service, ServiceError, Stop, Version, What, When,
+    Conditions, Object, Progress, Service, ServiceError, Stop, Version, What, When, check_hash,
     gauge::{Gauge, Turn},
     shielded,
     throttle::Pace,
@@ -333,9 +333,11 @@ impl Client {
     /// than a small number of parts held, whatever goes up at once. What a failed
     /// upload in parts left is removed.
     ///
+    /// The bytes of a pack are hashed as they are read to be sent, or by a snap server.
+    ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt; [`What::Stopped`] when `progress`
-    /// was asked to.
+    /// [`ServiceError`] of the last attempt; [`What::Damaged`] when a pack does not hash
+    /// to its name, [`What::Stopped`] when `progress` was asked to.
     pub async fn write_file(
         &self,
         key: &str,
@@ -349,6 +351,8 @@ impl Client {
         }
         if length <= WHOLE_BYTES {
             let bytes = self.hold(key, path, 0..length).await?;
+            // These very bytes go.
+            check_hash(key, blake3::hash(&bytes)).map_err(|error| self.placed(error))?;
             self.check_going(key, progress)?;
             self.write(key, bytes, When::Always).await?;
             progress.advance(length);

@@ -22,7 +22,7 @@ use snap_core::{
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, too_long,
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When, check_hash, too_long,
     traffic::{Kind, Traffic},
 };
 
@@ -119,14 +119,16 @@ impl Folder {
         let mut source = fs_err::File::open(from).map_err(PathError::when("open", from))?;
         let mut file = self.temporary(&disk)?;
         let mut piece = vec![0; PIECE_BYTES.min(length as usize)];
-        let mut left = length;
+        let (mut left, mut hasher) = (length, blake3::Hasher::new());
         while left > 0 {
             let bytes = left.min(PIECE_BYTES as u64);
             let piece = &mut piece[..bytes as usize];
             source.read_exact(piece).map_err(PathError::when("read", from))?;
+            hasher.update(piece);
             file.write(piece)?;
             left -= bytes;
         }
+        check_hash(key, hasher.finalize()).map_err(Problem::Service)?;
         file.sync()?;
         disk.replace(file.path(), &path)?;
         file.keep();
@@ -350,6 +352,7 @@ enum Problem {
     Long(u64),
     Unsupported,
     Gave(String),
+    Service(ServiceError),
 }
 
 impl From<PathError> for Problem {
@@ -362,6 +365,7 @@ impl Problem {
     fn told(self, operation: &'static str, key: String) -> ServiceError {
         let (what, message) = match self {
             Self::Long(most) => return too_long(&key, most),
+            Self::Service(error) => return error,
             Self::Disk(error) => {
                 let what = match error.source.kind() {
                     io::ErrorKind::NotFound => What::NotFound,

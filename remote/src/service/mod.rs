@@ -26,7 +26,7 @@ use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream};
-use snap_core::base::id::CommitId;
+use snap_core::base::id::{CommitId, PackId};
 
 pub use error::{ServiceError, What};
 pub use stop::Stop;
@@ -194,10 +194,10 @@ pub trait Service: Debug + Send + Sync + 'static {
     }
 
     /// Writes the first `length` bytes of a file as an object, whole or not at
-    /// all, whatever is there.
+    /// all, whatever is there. A pack is hashed as it is sent.
     ///
     /// # Errors
-    /// [`ServiceError`].
+    /// [`What::Damaged`] when it does not hash to its name; it is not there then.
     fn write_file<'a>(
         &'a self,
         key: &'a str,
@@ -207,6 +207,7 @@ pub trait Service: Debug + Send + Sync + 'static {
         Box::pin(async move {
             let bytes = upload::read_part(path, 0..length).await;
             let bytes = bytes.map_err(|error| unread(key, &error))?;
+            check_hash(key, blake3::hash(&bytes))?;
             self.write(key, bytes.into(), When::Always).await.map(drop)
         })
     }
@@ -294,6 +295,19 @@ pub trait Service: Debug + Send + Sync + 'static {
 /// An object is longer than it can be.
 fn too_long(key: &str, most: u64) -> ServiceError {
     ServiceError::new("read", key, What::TooLong, format!("more than {most} B"))
+}
+
+/// Checks that the bytes of a pack that are written under `key` hash to its name. What
+/// lies under other keys has no such name.
+fn check_hash(key: &str, hash: blake3::Hash) -> Result<(), ServiceError> {
+    let id = key.strip_prefix(keys::OBJECTS).and_then(|name| name.parse::<PackId>().ok());
+    match id.is_none_or(|id| id.as_bytes() == hash.as_bytes()) {
+        true => Ok(()),
+        false => {
+            let why = format!("it hashes to {}", hash.to_hex());
+            Err(ServiceError::new("write", key, What::Damaged, why))
+        }
+    }
 }
 
 /// A file here that was to be written there could not be read.

@@ -52,7 +52,7 @@ use tokio::runtime::Handle;
 
 use self::{
     ask::{Answers, Leftovers, Question},
-    send::{Pack, Sending},
+    send::Sending,
 };
 use super::is_before;
 use crate::store::{Found, RemoteError, RemoteStore, refs::Slot};
@@ -124,10 +124,7 @@ pub fn run(
         outcome.sent_again = selection.lost;
         let sending = match sending {
             Some(sending) => sending,
-            None => {
-                let packs = push.checked(send::packs(selection)?, &arrived)?;
-                Sending::begin(remote, packs, &arrived, runtime)
-            }
+            None => Sending::begin(remote, send::packs(selection)?, &arrived, runtime),
         };
         push.send(remote, found, sending, &mut outcome)?;
         let publication = remote.publication(selection.packs())?;
@@ -341,22 +338,8 @@ impl<'a> Push<'a> {
         if !goes {
             return Ok(Some((selection, None)));
         }
-        let packs = self.checked(packs, &HashMap::new())?;
         let sending = Sending::begin(remote, packs, &HashMap::new(), self.runtime);
         Ok(Some((selection, Some(sending))))
-    }
-
-    /// Checks packs before they are sent. A damaged one is shadowed.
-    fn checked(
-        &self,
-        packs: Vec<Pack>,
-        arrived: &HashMap<String, u64>,
-    ) -> Result<Vec<Pack>, RemoteError> {
-        if let Err(error) = send::check(&packs, arrived) {
-            let _ = self.repo.store().shadow_damage(&error);
-            return Err(error.into());
-        }
-        Ok(packs)
     }
 
     fn select(
@@ -461,8 +444,12 @@ impl<'a> Push<'a> {
         };
         let (created, sent) =
             self.runtime.block_on(async { futures::join!(create, sending.finish(self.observer)) });
-        created?;
+        if let Err(RemoteError::Store(error)) = &sent {
+            // A pack that is not what its name says must not be relied on here either.
+            let _ = self.repo.store().shadow_damage(error);
+        }
         (outcome.packs, outcome.sent_bytes) = sent?;
+        created?;
         Ok(())
     }
 
