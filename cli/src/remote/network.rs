@@ -147,6 +147,10 @@ impl Service for Watched {
         self.watch(self.inner.standings())
     }
 
+    fn keeps_names_apart(&self) -> bool {
+        self.inner.keeps_names_apart()
+    }
+
     fn local_store(&self) -> Option<&Path> {
         self.inner.local_store()
     }

@@ -123,6 +123,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
             "nothing that snap writes is: is the location right? if so, look at what lies there"
         }
         What::Full => "make room there; what has arrived is not sent again",
+        What::Refused if error.message.ends_with("which was deleted there") => {
+            "this service keeps the place of what was deleted: push it under another name, which \
+             `snap branch NAME REV` makes"
+        }
         What::Refused if error.message.contains("cannot be beside") => {
             "one name would be a folder of the other: use another one, or remove that one there \
              (`snap push --delete`)"

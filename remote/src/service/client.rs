@@ -166,6 +166,11 @@ impl Client {
         self.service.must_prove_conditions()
     }
 
+    /// Whether the service keeps refs apart of which one would be a folder of the other.
+    pub fn keeps_names_apart(&self) -> bool {
+        self.service.keeps_names_apart()
+    }
+
     /// Whether a store must be made before anything else is written to it.
     pub fn is_made_first(&self) -> bool {
         self.service.is_made_first()

@@ -53,7 +53,7 @@ use snap_core::{
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When, beside,
     folder::Folder,
     keys::{HEAD, INDEX, OBJECTS, REFS},
     too_long,
@@ -419,7 +419,11 @@ fn of_ref(asked: Asked<'_>, error: &RefError) -> ServiceError {
     let (operation, key) = asked;
     let what = match error {
         RefError::Exists { .. } | RefError::Moved { .. } => What::Conflict,
-        RefError::Beside { .. } | RefError::Newer { .. } => What::Refused,
+        RefError::Beside { name, other } => match RefName::new(name.kind(), other) {
+            Ok(other) => return beside(name, &other),
+            Err(_) => What::Refused,
+        },
+        RefError::Newer { .. } => What::Refused,
         error => return of_error(asked, error.kind(), error),
     };
     ServiceError::new(operation, key, what, error.to_string())
@@ -584,6 +588,10 @@ impl Service for LocalStore {
     }
 
     fn is_made_first(&self) -> bool {
+        true
+    }
+
+    fn keeps_names_apart(&self) -> bool {
         true
     }
 }

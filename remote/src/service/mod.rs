@@ -26,7 +26,10 @@ use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream};
-use snap_core::base::id::{CommitId, PackId};
+use snap_core::{
+    base::id::{CommitId, PackId},
+    repo::ref_name::RefName,
+};
 
 pub use error::{ServiceError, What};
 pub use stop::Stop;
@@ -152,6 +155,12 @@ pub trait Service: Debug + Send + Sync + 'static {
     /// How many requests it bears at a time, if that is known beforehand.
     fn at_once(&self) -> usize {
         usize::MAX
+    }
+
+    /// Whether it refuses by itself a ref that would be a folder of another one, or lie
+    /// below it.
+    fn keeps_names_apart(&self) -> bool {
+        false
     }
 
     /// Whether a store must be made before anything else is written to it.
@@ -308,6 +317,14 @@ fn check_hash(key: &str, hash: blake3::Hash) -> Result<(), ServiceError> {
             Err(ServiceError::new("write", key, What::Damaged, why))
         }
     }
+}
+
+/// A ref cannot be beside another one, of which it would be a folder or in which it
+/// would lie.
+pub(crate) fn beside(name: &RefName, other: &RefName) -> ServiceError {
+    let short = |name: &RefName| format!("{}/{}", name.kind().folder(), name.short());
+    let why = format!("`{}` cannot be beside `{}`", short(name), short(other));
+    ServiceError::new("write", &name.to_string(), What::Refused, why)
 }
 
 /// A file here that was to be written there could not be read.

@@ -20,6 +20,7 @@ mod error;
 pub mod heads;
 pub mod index;
 pub mod mirror;
+mod names;
 pub mod refs;
 mod version;
 
@@ -162,6 +163,11 @@ impl RemoteStore {
     /// Where it is.
     pub fn location(&self) -> &str {
         &self.location
+    }
+
+    /// Whether this process has made the store.
+    pub(crate) fn is_new(&self) -> bool {
+        self.wrote_config.load(Ordering::Relaxed)
     }
 
     /// Its parts, for those who only read.

@@ -454,6 +454,64 @@ impl<'a> Push<'a> {
     }
 
     async fn move_refs(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
+        let made = self.made(remote, slots, fates);
+        self.refuse_beside(remote, &made, fates).await;
+        self.move_all(remote, slots, fates).await;
+        self.take_back(remote, &made, fates).await;
+    }
+
+    /// Positions of the refs that are made in a store that is there, where the service does
+    /// not keep names apart.
+    fn made(&self, remote: &RemoteStore, slots: &[Slot], fates: &[Fate]) -> Vec<usize> {
+        if remote.client().keeps_names_apart() || remote.is_new() {
+            return Vec::new();
+        }
+        let goes = |at: &usize| matches!(fates[*at], Fate::Go) && slots[*at].commit.is_none();
+        (0..fates.len()).filter(goes).collect()
+    }
+
+    /// Does not make a ref that would be beside one that stands.
+    async fn refuse_beside(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
+        for (at, error) in self.beside(remote, made).await {
+            fates[at] = Fate::Not(error);
+        }
+    }
+
+    /// Deletes refs that were made while somebody else made one beside them.
+    async fn take_back(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
+        let moved = |at: &usize| matches!(fates[*at], Fate::Moved(None));
+        let made: Vec<usize> = made.iter().copied().filter(moved).collect();
+        for (at, error) in self.beside(remote, &made).await {
+            let Update { name, commit, .. } = &self.options.refs[at];
+            let error = match remote.slot(name).await {
+                Ok(slot) if slot.commit == Some(*commit) => {
+                    remote.swap(name, &slot, None).await.err().unwrap_or(error)
+                }
+                // Somebody else has moved it on.
+                _ => error,
+            };
+            fates[at] = Fate::Not(error);
+        }
+    }
+
+    /// Which of some refs cannot be beside one that stands, and why.
+    async fn beside(&self, remote: &RemoteStore, made: &[usize]) -> Vec<(usize, RemoteError)> {
+        if made.is_empty() {
+            return Vec::new();
+        }
+        let names: Vec<&RefName> = made.iter().map(|at| &self.options.refs[*at].name).collect();
+        let Ok(found) = remote.in_the_way(&names).await else {
+            // The service that cannot list cannot be moved on either, and says so then.
+            return Vec::new();
+        };
+        let told = |at: &usize| {
+            let name = &self.options.refs[*at].name;
+            Some((*at, remote.stands_beside(name, found.get(name)?)?))
+        };
+        made.iter().filter_map(told).collect()
+    }
+
+    async fn move_all(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
         let updates = self.options.refs.iter().zip(slots).zip(fates);
         let going = updates.filter(|(_, fate)| matches!(fate, Fate::Go));
         let moves = going.map(|((update, slot), fate)| {
@@ -491,6 +549,9 @@ impl<'a> Push<'a> {
             match remote.swap_observed(&update.name, &slot, new).await {
                 Ok(()) => return Ok(Fate::Moved(slot.commit)),
                 Err(RemoteError::Raced { .. }) => {}
+                Err(error) if slot.commit.is_none() => {
+                    return Err(remote.explained(&update.name, error).await);
+                }
                 Err(error) => return Err(error),
             }
             slot = remote.slot(&update.name).await?;
