@@ -210,7 +210,7 @@ impl Hub {
     }
 
     /// Folders of which another server may hold the lock: those in which what is served
-    /// lies, as far as one looks for stores below a folder, and the stores in it. May
+    /// lies, as far as one looks for stores below a folder, and folders and stores in it. May
     /// block.
     pub fn others(&self) -> Vec<PathBuf> {
         let Some(home) = self.home() else { return Vec::new() };
@@ -219,7 +219,7 @@ impl Hub {
         let above = real.ancestors().skip(1).take(LEVELS + 1).map(Path::to_owned);
         let mut others: Vec<PathBuf> = above.collect();
         if let Place::Folder(folder) = &self.place {
-            others.extend(self.names().iter().filter_map(|name| store_in(&folder.join(name))));
+            add_folders(folder, LEVELS, &mut others);
         }
         others
     }
@@ -405,6 +405,23 @@ pub fn is_name(name: &str) -> bool {
         && name.len() <= NAME_BYTES
         && name.split('/').count() <= LEVELS
         && name.split('/').all(is_part)
+}
+
+/// Adds the folders below one in which stores are looked for, and the stores.
+fn add_folders(folder: &Path, levels: usize, folders: &mut Vec<PathBuf>) {
+    for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_named = entry.file_name().to_str().is_some_and(is_name);
+        if !is_named || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        match store_in(&path) {
+            Some(store) => folders.push(store),
+            None if levels > 1 => add_folders(&path, levels - 1, folders),
+            None => {}
+        }
+        folders.push(path);
+    }
 }
 
 fn find(folder: &Path, prefix: &str, levels: usize, names: &mut Vec<String>) {

@@ -37,5 +37,6 @@ mod round_trip;
 mod scratch;
 mod selection;
 mod shadow;
+mod staged;
 mod store;
 mod trees;

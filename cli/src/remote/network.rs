@@ -151,6 +151,10 @@ impl Service for Watched {
         self.inner.keeps_names_apart()
     }
 
+    fn has_folders(&self) -> bool {
+        self.inner.has_folders()
+    }
+
     fn local_store(&self) -> Option<&Path> {
         self.inner.local_store()
     }

@@ -207,6 +207,7 @@ fn of_repo(error: &RepoError) -> Option<String> {
             return Some(format!("somebody may have put it there; `rm {word}` removes the link"));
         }
         RepoError::Remote { dir } => {
+            let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             let path = text::line(dir.as_os_str().as_encoded_bytes());
             let [all, main] =
                 ["", "#main"].map(|end| text::word(format!("file://{path}{end}").as_bytes()));

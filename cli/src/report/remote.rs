@@ -5,7 +5,7 @@ use std::error::Error;
 use snap_core::{base::close::close_names, repo::ref_name::RefKind};
 use snap_remote::{
     location::{LocationError, Scheme},
-    service::{ServiceError, What, open::OpenError},
+    service::{ServiceError, What, local_store::CURRENT, open::OpenError},
     store::RemoteError,
 };
 
@@ -123,6 +123,9 @@ fn of_service(error: &ServiceError) -> Option<String> {
             "nothing that snap writes is: is the location right? if so, look at what lies there"
         }
         What::Full => "make room there; what has arrived is not sent again",
+        What::Refused if error.message == CURRENT => {
+            "`snap branch --switch NAME` there has them go to another one"
+        }
         What::Refused if error.message.ends_with("which was deleted there") => {
             "this service keeps the place of what was deleted: push it under another name, which \
              `snap branch NAME REV` makes"

@@ -10,8 +10,9 @@
 //! |--------------|------|
 //! | 64 digits    | a pack under its name |
 //! | `publishing` | the journal: names of packs of which some may be part of the store, and others not yet |
-//! | `lock`       | locked while packs become part of the store |
 //! | others       | what a server has received in part ([`Staged::dir`]) |
+//!
+//! The folder itself is locked while packs become part of the store.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -41,9 +42,6 @@ const FOLDER: &str = "staged";
 
 /// File in it with the names of packs that come to count together.
 const JOURNAL: &str = "publishing";
-
-/// File in it that is locked while packs come to count.
-const LOCK: &str = "lock";
 
 /// What names of parts of a group of outlines end with.
 pub const PART: &str = ".part";
@@ -185,9 +183,9 @@ impl Staged {
     pub fn publishing(&self) -> Result<Publishing<'_>, PathError> {
         let here = lock(&self.publishing);
         self.disk.create_folders(&self.dir)?;
-        let path = self.dir.join(LOCK);
-        let everywhere = self.disk.lock_file(&path)?;
-        everywhere.lock().map_err(PathError::when("lock", &path))?;
+        let folder = fs_err::File::open(&self.dir).map_err(PathError::when("open", &self.dir))?;
+        let everywhere = folder.into_parts().0;
+        everywhere.lock().map_err(PathError::when("lock", &self.dir))?;
         Ok(Publishing { _here: here, _everywhere: everywhere })
     }
 
@@ -436,7 +434,7 @@ impl Staged {
         let Ok(entries) = fs_err::read_dir(&self.dir) else { return };
         let Ok(begun) = self.begun() else { return };
         let begun: HashSet<String> = begun.iter().map(PackId::to_string).collect();
-        let is_wanted = |name: &str| [JOURNAL, LOCK].contains(&name) || begun.contains(name);
+        let is_wanted = |name: &str| name == JOURNAL || begun.contains(name);
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_some_and(is_wanted) {
                 continue;

@@ -171,6 +171,11 @@ impl Client {
         self.service.keeps_names_apart()
     }
 
+    /// Whether no object can be called like the folder of another one.
+    pub fn has_folders(&self) -> bool {
+        self.service.has_folders()
+    }
+
     /// Whether a store must be made before anything else is written to it.
     pub fn is_made_first(&self) -> bool {
         self.service.is_made_first()

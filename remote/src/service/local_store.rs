@@ -88,6 +88,9 @@ struct Target {
     staged: Staged,
 }
 
+/// Why a branch of a project is not deleted.
+pub const CURRENT: &str = "commits there go to this branch";
+
 /// Bytes of a pack that are read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -156,12 +159,11 @@ impl LocalStore {
     }
 }
 
-/// Whether a folder is a store that commits go to. A remote has neither a lock
-/// nor a cache.
+/// Whether a folder is a store that commits go to. A remote has neither a lock, nor a
+/// cache, nor logs, and not all of them may have come with a copy of a store.
 fn is_local_store(folder: &Path) -> bool {
-    folder.join("config.toml").is_file()
-        && folder.join("lock").is_file()
-        && folder.join("cache").is_dir()
+    let has = |name: &str| folder.join(name).exists();
+    folder.join("config.toml").is_file() && (has("lock") || has("cache") || has("logs"))
 }
 
 impl Target {
@@ -235,7 +237,7 @@ impl Inner {
             // As `snap branch --delete` there.
             None if target.repo.project().is_some() => match refs.head() {
                 Ok(Head::Branch(branch)) if branch == name => {
-                    let why = "commits there go to this branch".to_owned();
+                    let why = CURRENT.to_owned();
                     return Err(refused(why));
                 }
                 _ => {}

@@ -163,6 +163,12 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether a key with `/` in it stands for a file in a folder, so that no object can
+    /// be called like the folder of another one.
+    fn has_folders(&self) -> bool {
+        false
+    }
+
     /// Whether a store must be made before anything else is written to it.
     fn is_made_first(&self) -> bool {
         false

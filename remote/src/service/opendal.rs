@@ -416,6 +416,11 @@ impl Service for Bucket {
         })
     }
 
+    fn has_folders(&self) -> bool {
+        // Those on which files are emptied before they are written.
+        self.puts == Puts::Aside
+    }
+
     fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
         if !self.operator.info().capability().write_can_multi || self.traffic.is_some() {
             return None;

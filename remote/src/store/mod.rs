@@ -20,7 +20,7 @@ mod error;
 pub mod heads;
 pub mod index;
 pub mod mirror;
-mod names;
+pub(crate) mod names;
 pub mod refs;
 mod version;
 

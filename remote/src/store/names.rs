@@ -56,6 +56,21 @@ impl RemoteStore {
         way.commit.map(|_| self.placed(beside(name, &way.other)))
     }
 
+    /// The error that a ref cannot be made because of another one, deleted or not. A WebDAV
+    /// server replaces a folder with all that is in it by a file of its name, so it is
+    /// not tried there.
+    pub(crate) fn cannot_be_made(&self, name: &RefName, way: &InTheWay) -> Option<RemoteError> {
+        let error = self.stands_beside(name, way);
+        error.or_else(|| self.client().has_folders().then(|| self.deleted_beside(name, way)))
+    }
+
+    /// The error that the place of a ref that was deleted is in the way.
+    fn deleted_beside(&self, name: &RefName, way: &InTheWay) -> RemoteError {
+        let refused = beside(name, &way.other);
+        let message = format!("{}, which was deleted there", refused.message);
+        self.placed(ServiceError { message, ..refused })
+    }
+
     /// Why a ref could not be made: because of its name, if something is in its way.
     pub(crate) async fn explained(&self, name: &RefName, error: RemoteError) -> RemoteError {
         let is_refusal = |error: &ServiceError| {
@@ -68,11 +83,7 @@ impl RemoteStore {
         }
         let Ok(mut found) = self.in_the_way(&[name]).await else { return error };
         let Some(way) = found.remove(name) else { return error };
-        self.stands_beside(name, &way).unwrap_or_else(|| {
-            let refused = beside(name, &way.other);
-            let message = format!("{}, which was deleted there", refused.message);
-            self.placed(ServiceError { message, ..refused })
-        })
+        self.stands_beside(name, &way).unwrap_or_else(|| self.deleted_beside(name, &way))
     }
 
     fn placed(&self, error: ServiceError) -> RemoteError {

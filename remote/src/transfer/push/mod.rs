@@ -55,7 +55,7 @@ use self::{
     send::Sending,
 };
 use super::is_before;
-use crate::store::{Found, RemoteError, RemoteStore, refs::Slot};
+use crate::store::{Found, RemoteError, RemoteStore, names::InTheWay, refs::Slot};
 
 pub use outcome::{Outcome, Pushed};
 pub use plan::{Plan, plan};
@@ -472,8 +472,10 @@ impl<'a> Push<'a> {
 
     /// Does not make a ref that would be beside one that stands.
     async fn refuse_beside(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
-        for (at, error) in self.beside(remote, made).await {
-            fates[at] = Fate::Not(error);
+        for (at, way) in self.beside(remote, made).await {
+            if let Some(error) = remote.cannot_be_made(&self.options.refs[at].name, &way) {
+                fates[at] = Fate::Not(error);
+            }
         }
     }
 
@@ -481,8 +483,9 @@ impl<'a> Push<'a> {
     async fn take_back(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
         let moved = |at: &usize| matches!(fates[*at], Fate::Moved(None));
         let made: Vec<usize> = made.iter().copied().filter(moved).collect();
-        for (at, error) in self.beside(remote, &made).await {
+        for (at, way) in self.beside(remote, &made).await {
             let Update { name, commit, .. } = &self.options.refs[at];
+            let Some(error) = remote.stands_beside(name, &way) else { continue };
             let error = match remote.slot(name).await {
                 Ok(slot) if slot.commit == Some(*commit) => {
                     remote.swap(name, &slot, None).await.err().unwrap_or(error)
@@ -494,21 +497,16 @@ impl<'a> Push<'a> {
         }
     }
 
-    /// Which of some refs cannot be beside one that stands, and why.
-    async fn beside(&self, remote: &RemoteStore, made: &[usize]) -> Vec<(usize, RemoteError)> {
+    /// What is in the way of some refs, by their positions.
+    async fn beside(&self, remote: &RemoteStore, made: &[usize]) -> Vec<(usize, InTheWay)> {
         if made.is_empty() {
             return Vec::new();
         }
-        let names: Vec<&RefName> = made.iter().map(|at| &self.options.refs[*at].name).collect();
-        let Ok(found) = remote.in_the_way(&names).await else {
-            // The service that cannot list cannot be moved on either, and says so then.
-            return Vec::new();
-        };
-        let told = |at: &usize| {
-            let name = &self.options.refs[*at].name;
-            Some((*at, remote.stands_beside(name, found.get(name)?)?))
-        };
-        made.iter().filter_map(told).collect()
+        let name = |at: usize| &self.options.refs[at].name;
+        let names: Vec<&RefName> = made.iter().map(|at| name(*at)).collect();
+        // A service that cannot list cannot be moved on either, and says so then.
+        let Ok(mut found) = remote.in_the_way(&names).await else { return Vec::new() };
+        made.iter().filter_map(|at| Some((*at, found.remove(name(*at))?))).collect()
     }
 
     async fn move_all(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
