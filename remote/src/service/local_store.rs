@@ -44,8 +44,8 @@ use snap_core::{
         staged::{self, Staged, StagedError, Told},
     },
     repo::{
-        Repo,
-        open::{FIRST_BRANCH, STORE_FOLDER},
+        Repo, RepoError,
+        open::{FIRST_BRANCH, STORE_FOLDER, read_config},
         ref_name::{RefKind, RefName},
         refs::{Change, Expected, Head, RefError, Refs},
     },
@@ -203,7 +203,7 @@ impl Inner {
         if let Some(target) = &*opened {
             return Ok(Arc::clone(target));
         }
-        let asked = ("push to", "");
+        let asked = ("write to the store", "");
         let repo = Repo::open(&self.dir, Disk::default(), &Silent);
         let repo = repo.map_err(|error| of_error(asked, error.kind(), &error))?;
         repo.store().sweep();
@@ -582,9 +582,16 @@ impl Service for LocalStore {
     fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
-            let opened = tokio::task::spawn_blocking(move || inner.target().map(drop)).await;
-            let failed =
-                || ServiceError::new("push to", "", What::Other, "the task failed".to_owned());
+            let open = move || match read_config(&inner.dir) {
+                // Whoever asks for the settings next says what is wrong with them.
+                Err(RepoError::Config(_)) => Ok(()),
+                _ => inner.target().map(drop),
+            };
+            let opened = tokio::task::spawn_blocking(open).await;
+            let failed = || {
+                let why = "the task failed".to_owned();
+                ServiceError::new("write to the store", "", What::Other, why)
+            };
             opened.unwrap_or_else(|_| Err(failed()))
         })
     }

@@ -43,7 +43,7 @@ impl Client {
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn begin_push(&self) -> Result<(), ServiceError> {
-        self.attempts("push to", "", 0, || self.service.begin_push()).await
+        self.attempts("write to the store", "", 0, || self.service.begin_push()).await
     }
 
     /// All refs and where they stand, where the service says so in one answer.
