@@ -35,8 +35,8 @@ use crate::{
     complete::Place,
     config::Settings,
     env::{Env, RemoteEnv},
-    remote::{self, Network},
-    report::{CliError, INTERRUPTED, UntrustedStore},
+    remote::{self, Connection, Network},
+    report::{CliError, INTERRUPTED, Role, UntrustedStore},
     stream::Stream,
     ui::{Progress, Ui, time},
 };
@@ -271,8 +271,20 @@ impl Context {
         if self.named != Named::Nowhere {
             return None;
         }
+        self.distrust_as(Role::Here, dir)
+    }
+
+    fn distrust_as(&self, role: Role, dir: &Path) -> Option<UntrustedStore> {
         let why = self.settings.trust().distrust(dir)?;
-        Some(UntrustedStore { store: dir.to_owned(), why: Arc::new(why) })
+        Some(UntrustedStore { store: dir.to_owned(), why: Arc::new(why), role })
+    }
+
+    /// Fails if the store that is to be pushed into is one on this machine that
+    /// another user may have put there, or owns: who writes to it would leave files in
+    /// it that its owner cannot change.
+    pub(crate) fn check_target(&self, target: &Connection) -> Result<(), CliError> {
+        let dir = target.store.client().local_store();
+        Ok(dir.and_then(|dir| self.distrust_as(Role::Target, dir)).map_or(Ok(()), Err)?)
     }
 
     /// Opens a store that was found, not named. Where another user may have put

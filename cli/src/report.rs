@@ -26,7 +26,10 @@ use snap_core::{
 use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
 
 use self::causes::causes;
-pub(crate) use self::{serve::ServeError, trust::UntrustedStore};
+pub(crate) use self::{
+    serve::ServeError,
+    trust::{Role, UntrustedStore},
+};
 use crate::{stream::Interrupted, ui::Ui};
 
 /// What each exit code means.

@@ -11,7 +11,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use snap_core::repo::{RepoError, config, open::STORE_FOLDER};
+use snap_core::repo::{
+    RepoError, config,
+    open::{STORE_FOLDER, refuse_remote},
+};
 use snap_remote::service::snap_server::ONLY;
 
 use crate::{
@@ -118,8 +121,9 @@ impl Hub {
     /// folder `path`.
     ///
     /// # Errors
-    /// [`RepoError::NoStore`] when there is nothing there, and whatever keeps a
-    /// single store from being opened.
+    /// [`RepoError::NoStore`] when there is nothing there, [`RepoError::Remote`] when a
+    /// store there is a folder that `push` made, and whatever keeps a single store from
+    /// being opened.
     pub fn open(path: &Path) -> Result<Self, RepoError> {
         let place = match store_in(path) {
             Some(dir) => Place::Store(dir),
@@ -131,6 +135,9 @@ impl Hub {
             Place::Folder(_) | Place::Upstream(_) => None,
         };
         let hub = Self::of(place);
+        for name in hub.names() {
+            hub.dir(&name).map_or(Ok(()), |dir| refuse_remote(&dir))?;
+        }
         only.iter().for_each(|only| drop(hub.lock().put(ONLY, only, Asked::ToUse)));
         Ok(hub)
     }
@@ -200,6 +207,21 @@ impl Hub {
             Place::Store(dir) | Place::Folder(dir) => Some(dir),
             Place::Upstream(_) => None,
         }
+    }
+
+    /// Folders of which another server may hold the lock: those in which what is served
+    /// lies, as far as one looks for stores below a folder, and folders and stores in it. May
+    /// block.
+    pub fn others(&self) -> Vec<PathBuf> {
+        let Some(home) = self.home() else { return Vec::new() };
+        let real = fs_err::canonicalize(home).unwrap_or_else(|_| home.to_owned());
+        // The folder `.snap` is one more.
+        let above = real.ancestors().skip(1).take(LEVELS + 1).map(Path::to_owned);
+        let mut others: Vec<PathBuf> = above.collect();
+        if let Place::Folder(folder) = &self.place {
+            add_folders(folder, LEVELS, &mut others);
+        }
+        others
     }
 
     /// Names of the repositories, sorted. May block.
@@ -383,6 +405,23 @@ pub fn is_name(name: &str) -> bool {
         && name.len() <= NAME_BYTES
         && name.split('/').count() <= LEVELS
         && name.split('/').all(is_part)
+}
+
+/// Adds the folders below one in which stores are looked for, and the stores.
+fn add_folders(folder: &Path, levels: usize, folders: &mut Vec<PathBuf>) {
+    for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_named = entry.file_name().to_str().is_some_and(is_name);
+        if !is_named || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        match store_in(&path) {
+            Some(store) => folders.push(store),
+            None if levels > 1 => add_folders(&path, levels - 1, folders),
+            None => {}
+        }
+        folders.push(path);
+    }
 }
 
 fn find(folder: &Path, prefix: &str, levels: usize, names: &mut Vec<String>) {

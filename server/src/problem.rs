@@ -11,7 +11,10 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
-    ops::{accept::AcceptError, bundle, cat::CatError, diff::DiffError, list::ListError},
+    ops::{
+        accept::AcceptError, bundle, cat::CatError, diff::DiffError, list::ListError,
+        staged::StagedError,
+    },
     repo::{
         RepoError, past::PastError, path::PathInTreeError, ref_name::RefName, refs::RefError,
         spec::SpecError,
@@ -307,6 +310,16 @@ impl From<AcceptError> for Problem {
             }
             AcceptError::TooMuch { .. } => Self::too_much(&error),
             _ => Self::of_engine(error.kind(), &error),
+        }
+    }
+}
+
+impl From<StagedError> for Problem {
+    fn from(error: StagedError) -> Self {
+        match error {
+            StagedError::Accept(error) => error.into(),
+            error if error.is_theirs() => Self::new(Code::Rejected, error.to_string()),
+            error => Self::of_engine(error.kind(), &error),
         }
     }
 }

@@ -248,9 +248,8 @@ fn a_store_and_a_remote_are_not_taken_for_each_other() {
     let env = two_clones();
     let url = format!("file://{}", env.path("bob/.snap").display());
     let before = env.read("bob/.snap/refs/heads/main");
-    let refused = env.snap_in("ann", ["push", &url, "main"]);
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    assert!(refused.stderr.contains("nothing can be pushed into it"), "{}", refused.stderr);
+    let pushed = env.snap_in("ann", ["push", &url, "main"]).succeeds();
+    assert!(pushed.stderr.contains("Nothing to push"), "{}", pushed.stderr);
     env.snap(["clone", &url, "x"]).succeeds();
     assert_eq!(env.read("bob/.snap/refs/heads/main"), before);
     for args in [&["log"][..], &["commit", "ann", "-b", "zz"], &["tag", "t", "main"]] {

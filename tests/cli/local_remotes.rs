@@ -70,34 +70,169 @@ fn a_project_is_cloned_and_pulled_from_by_url_and_by_path() {
     assert!(env.snap(["ls", &format!("{}#main", urls[0])]).succeeds().stdout.contains("new8.txt"));
 }
 
-#[test]
-fn nothing_of_a_store_that_commits_go_to_is_touched_by_a_push() {
-    let env = env();
-    env.snap(["clone", &folder(&env, "work"), "copy"]).succeeds();
+/// Where a branch of the project in `dir` stands.
+fn tip(env: &TestEnv, dir: &str, branch: &str) -> String {
+    let ran = env.snap_in(dir, ["log", "-n", "1", "--oneline", branch]).succeeds();
+    ran.stdout[..64].to_owned()
+}
+
+/// A copy of `work` with one commit more.
+fn copy_of_work(env: &TestEnv) {
+    env.snap(["clone", "-q", "work", "copy"]).succeeds();
     env.write("copy/notes.txt", "second\n");
     env.snap_in("copy", ["commit", "-qm", "two"]).succeeds();
-    let urls = [folder(&env, "work"), folder(&env, "work/.snap"), "../work".to_owned()];
-    let before = texts(&env, "work");
-    for url in &urls {
-        for args in [
-            &["push", url][..],
-            &["push", url, "--force"],
-            &["push", url, "-n"],
-            &["push", url, "--delete", "main"],
-        ] {
-            let ran = env.snap_in("copy", args);
-            let why = "is a store that commits go to: nothing can be pushed into it";
-            says(&ran, 2, &[why, "hint: `snap serve ", "`snap pull` there"]);
-            assert!(texts(&env, "work") == before, "{args:?}");
-        }
-    }
-    // The other way round the same commits arrive.
-    env.snap_in("work", ["pull", "../copy"]).succeeds();
-    let tip = |dir: &str| {
-        env.snap_in(dir, ["log", "-n", "1", "--oneline", "main"]).succeeds().stdout[..64].to_owned()
-    };
-    assert_eq!(tip("work"), tip("copy"));
+}
+
+#[test]
+fn a_push_into_a_project_is_like_a_pull_from_the_other_side() {
+    let env = env();
+    copy_of_work(&env);
+    let before = (tip(&env, "work", "main"), env.path("work/.snap/base"));
+    let base = fs_err::read(&before.1).unwrap();
+    // What would be done is told, and nothing is written for that.
+    let files = texts(&env, "work");
+    says(&env.snap_in("copy", ["push", "-n", "../work"]), 0, &[]);
+    assert!(texts(&env, "work") == files, "a plan writes nothing");
+    says(&env.snap_in("copy", ["push", "../work"]), 0, &["main -> main  ", "Sent 3 objects"]);
+    assert_eq!(tip(&env, "work", "main"), tip(&env, "copy", "main"));
     env.snap_in("work", ["verify", "--data"]).succeeds();
+    // The files and their base stay, so the next commit takes nothing back.
+    assert_eq!(env.read("work/notes.txt"), "first\n");
+    assert_eq!(fs_err::read(&before.1).unwrap(), base);
+    let refused = env.snap_in("work", ["commit", "-m", "three"]);
+    says(&refused, 1, &["1 commit that the files here do not contain", "hint: ", "--onto-tip"]);
+    // The log says who, and it can be undone there.
+    let log = env.snap_in("work", ["branch", "--log", "main"]).succeeds().stdout;
+    assert!(log.lines().next().unwrap().ends_with("ann on box: push"), "{log}");
+    env.snap_in("work", ["undo"]).succeeds();
+    assert_eq!(tip(&env, "work", "main"), before.0);
+    // Again, by the URL of the store and by name.
+    says(&env.snap_in("copy", ["push", &folder(&env, "work/.snap")]), 0, &["main -> main  "]);
+    env.snap_in("work", ["undo"]).succeeds();
+    says(&env.snap_in("copy", ["push"]), 0, &["main -> main  "]);
+    says(&env.snap_in("copy", ["push"]), 0, &["Nothing to push"]);
+    assert_eq!(fs_err::read_dir(env.path("work/.snap/tmp/staged")).unwrap().count(), 0);
+}
+
+#[test]
+fn refs_of_a_project_are_forced_made_and_deleted_by_a_push() {
+    let env = env();
+    copy_of_work(&env);
+    env.write("work/notes.txt", "another way\n");
+    env.snap_in("work", ["commit", "-qm", "theirs"]).succeeds();
+    let theirs = tip(&env, "work", "main");
+    says(&env.snap_in("copy", ["push"]), 1, &["has commits that are not here"]);
+    assert_eq!(tip(&env, "work", "main"), theirs);
+    says(&env.snap_in("copy", ["push", "--force"]), 0, &["forced"]);
+    assert_eq!(tip(&env, "work", "main"), tip(&env, "copy", "main"));
+    env.snap_in("copy", ["tag", "v1"]).succeeds();
+    env.snap_in("copy", ["branch", "a/b"]).succeeds();
+    env.snap_in("copy", ["push", "--all", "--tags"]).succeeds();
+    assert_eq!(tip(&env, "work", "a/b"), tip(&env, "work", "v1"));
+    says(&env.snap_in("copy", ["push", "--delete", "a/b"]), 0, &["a/b  deleted"]);
+    assert!(!env.path("work/.snap/refs/heads/a/b").exists());
+    // As `snap branch --delete` there.
+    let refused = env.snap_in("copy", ["push", "--delete", "main"]);
+    says(&refused, 2, &["commits there go to this branch", "`snap branch --switch"]);
+    says(&env.snap_in("copy", ["push", "."]), 2, &["cannot be pushed into itself", "hint: "]);
+    says(&env.snap_in("copy", ["push", "../copy", "-n"]), 2, &["cannot be pushed into itself"]);
+    let check = env.snap_in("copy", ["remote", "check"]).succeeds().stdout;
+    assert!(check.contains("write           not tried"), "{check}");
+    // A clone of a bare store begins with the branch that was pushed first.
+    env.snap(["--store", "bare", "init", "-q"]).succeeds();
+    env.snap_in("copy", ["push", "../bare", "a/b"]).succeeds();
+    env.snap(["clone", "-q", "bare", "of-bare"]).succeeds();
+    assert_eq!(env.read("of-bare/notes.txt"), "second\n");
+}
+
+#[test]
+fn what_is_damaged_in_a_project_is_sent_again() {
+    let env = env();
+    copy_of_work(&env);
+    let objects = env.path("work/.snap/objects");
+    let pack = fs_err::read_dir(&objects).unwrap().next().unwrap().unwrap().path();
+    env.mode(&pack, 0o600);
+    let mut bytes = fs_err::read(&pack).unwrap();
+    bytes[17] ^= 1;
+    fs_err::write(&pack, bytes).unwrap();
+    assert_eq!(env.snap_in("work", ["verify", "--data"]).code, Some(4));
+    says(&env.snap_in("copy", ["push"]), 0, &["main -> main  "]);
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn pushes_and_commits_to_one_project_at_once_lose_nothing() {
+    let env = env();
+    for number in 0..3 {
+        let copy = format!("copy{number}");
+        env.snap(["clone", "-q", "work", &copy]).succeeds();
+    }
+    std::thread::scope(|scope| {
+        for number in 0..3 {
+            let env = &env;
+            scope.spawn(move || {
+                let (copy, own) = (format!("copy{number}"), format!("own{number}"));
+                for round in 0..4 {
+                    env.write(&format!("{copy}/file{number}"), format!("{round}"));
+                    env.snap_in(&copy, ["commit", "-qm", "more"]).succeeds();
+                    env.snap_in(&copy, ["branch", "--force", &own]).succeeds();
+                    env.snap_in(&copy, ["push", "-q", "origin", &own]).succeeds();
+                    // Others may have been faster.
+                    let ran = env.snap_in(&copy, ["push", "-q", "origin", "main"]);
+                    assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for round in 0..6 {
+                env.write("work/mine", format!("{round}"));
+                let ran = env.snap_in("work", ["commit", "-qm", "mine", "-b", "mine"]);
+                assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            }
+        });
+    });
+    for number in 0..3 {
+        let (copy, own) = (format!("copy{number}"), format!("own{number}"));
+        assert_eq!(tip(&env, "work", &own), tip(&env, &copy, "main"));
+    }
+    let listed = env.snap_in("work", ["log", "mine", "--oneline"]).succeeds().stdout;
+    assert_eq!(listed.lines().count(), 7);
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn a_partial_clone_takes_a_push_only_if_it_is_complete_then() {
+    let env = env();
+    env.write("work/notes.txt", "more\n");
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    copy_of_work(&env);
+    env.snap(["clone", "-q", "--path", "sub", "work", "part"]).succeeds();
+    env.snap(["clone", "-q", "--depth", "1", "work", "shallow"]).succeeds();
+    for target in ["part", "shallow"] {
+        let ran = env.snap_in("copy", ["push", &format!("../{target}"), "main"]);
+        assert_eq!(ran.code, Some(0), "{target}: {}", ran.stderr);
+        assert_eq!(tip(&env, target, "main"), tip(&env, "copy", "main"));
+        let full = format!("full-{target}");
+        env.snap_in(target, ["restore", "main", &format!("../{full}")]).succeeds();
+        assert_eq!(env.read(&format!("{full}/notes.txt")), "second\n");
+        assert_eq!(env.read(&format!("{full}/sub/more.txt")), "more\n");
+    }
+}
+
+#[test]
+fn a_push_into_a_shared_store_leaves_files_for_its_group() {
+    let env = env();
+    env.snap(["--store", "shared", "init", "-q", "--shared"]).succeeds();
+    env.snap_in("work", ["push", "-q", "../shared"]).succeeds();
+    let mode = |path: &str| {
+        let meta = fs_err::metadata(env.path(path)).unwrap();
+        std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o7777
+    };
+    assert_eq!(mode("shared/tmp/staged") & 0o070, 0o070);
+    for (name, _) in texts(&env, "shared/objects") {
+        assert_eq!(mode(&format!("shared/objects/{name}")) & 0o040, 0o040);
+    }
+    assert_eq!(mode("shared/refs/heads/main") & 0o060, 0o060);
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod reflink;
 mod remote;
 mod remote_credentials;
 mod remote_errors;
+mod remote_names;
 mod remote_read;
 mod remote_sync;
 mod repair;

@@ -414,6 +414,71 @@ fn a_second_server_of_one_folder_is_refused() {
 }
 
 #[test]
+fn a_second_server_of_a_store_in_a_folder_that_is_served_is_refused() {
+    let env = TestEnv::new();
+    commit(&env, "stores/team/one", "first\n");
+    for (first, second) in [
+        ("stores", "stores/team/one"),
+        ("stores", "stores/team"),
+        ("stores/team/one", "stores"),
+        ("stores/team", "stores"),
+    ] {
+        let serving = Serving::start(&env, first);
+        let ran = env.snap(["serve", second, "--listen", "127.0.0.1:0"]);
+        says(&ran, 1, &["another server serves ", "hint: stop that one first"]);
+        drop(serving);
+        drop(Serving::start(&env, second));
+    }
+}
+
+#[test]
+fn a_folder_that_push_made_is_not_served_and_nothing_is_written_into_it() {
+    let env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    let url = format!("file://{}", env.path("stores/remote").display());
+    env.snap_in("here", ["push", "-q", &url]).succeeds();
+    let files = || {
+        let all = env.command_of("stores", "find").arg(".").output().unwrap().stdout;
+        String::from_utf8(all).unwrap()
+    };
+    let before = files();
+    for place in ["stores/remote", "stores"] {
+        let ran = env.snap(["serve", place, "--listen", "127.0.0.1:0"]);
+        let serve = format!("`snap serve {url}` serves it");
+        says(&ran, 2, &["is a remote, not a store that is committed to", &serve]);
+        assert_eq!(files(), before, "{place}");
+    }
+    // What the hint says works.
+    let mut env = env;
+    let cache = env.path("cache").to_str().unwrap().to_owned();
+    env.set("XDG_CACHE_HOME", &cache);
+    let serving = Serving::start(&env, &url);
+    env.snap(["clone", "-q", &serving.url, "copy"]).succeeds();
+}
+
+#[test]
+fn a_store_that_is_served_takes_pushes_by_its_path() {
+    let env = TestEnv::new();
+    commit(&env, "here", "first\n");
+    fs_err::create_dir(env.path("stores")).unwrap();
+    let serving = Serving::start(&env, "stores");
+    let url = format!("{}/one", serving.url);
+    env.snap_in("here", ["push", "-q", &url]).succeeds();
+    env.snap(["clone", "-q", &url, "copy"]).succeeds();
+    for round in 0..3 {
+        commit(&env, "here", &format!("by path {round}\n"));
+        env.snap_in("here", ["push", "-q", "../stores/one"]).succeeds();
+        env.snap_in("copy", ["pull", "-q"]).succeeds();
+        env.snap_in("copy", ["verify", "--data"]).succeeds();
+        commit(&env, "here", &format!("by server {round}\n"));
+        env.snap_in("here", ["push", "-q", &url]).succeeds();
+    }
+    env.snap_in("copy", ["pull", "-q"]).succeeds();
+    let log = env.snap_in("copy", ["log", "--oneline", "main"]).succeeds().stdout;
+    assert_eq!(log.lines().count(), 7);
+}
+
+#[test]
 fn a_branch_that_is_not_there_is_not_a_name_that_cannot_be() {
     let env = TestEnv::new();
     commit(&env, "here", "first\n");

@@ -50,7 +50,13 @@ fn a_store_of_another_user_is_read_and_not_written() {
         return;
     }
     let env = project();
+    env.snap(["clone", "-q", ".", "mine"]).succeeds();
     give(&env.path(".snap"), OTHER);
+    // Nor pushed into.
+    env.mode("mine", 0o755);
+    let pushed = env.snap_in("mine", ["push", ".."]);
+    refuses(&pushed, 1, &["belongs to the user with id 4321", "snap config trust", "SNAP_TRUST="]);
+    assert!(!pushed.stderr.contains("--store"), "{pushed}");
     fs_err::remove_dir_all(env.path(".snap/index")).unwrap();
     env.write("private", "key");
     insta::assert_snapshot!(env.snap(["commit"]), @r"

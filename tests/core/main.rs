@@ -39,5 +39,6 @@ mod round_trip;
 mod scratch;
 mod selection;
 mod shadow;
+mod staged;
 mod store;
 mod trees;

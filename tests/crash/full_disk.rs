@@ -144,6 +144,47 @@ fn a_restore_onto_a_full_disk_says_so_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_push_into_a_store_whose_disk_is_full_says_so_and_works_when_there_is_room() {
+    let test = "a_push_into_a_store_whose_disk_is_full_says_so_and_works_when_there_is_room";
+    in_own_mounts(&format!("full_disk::{test}"), || {
+        let place = folder();
+        let (store, work) = (place.path().join("store"), place.path().join("work"));
+        well(snap(&store).arg("init"));
+        versions::write(&work, "main 1");
+        well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
+        let mut failed = 0;
+        for spare in [0, 8, 40, 100, 600, 1400, 1480, 1520, 1560, 1600, 1640, 2000] {
+            let disk = place.path().join(format!("disk{spare}"));
+            mount_memory(&disk, 2 * DISK);
+            let there = disk.join("store");
+            well(snap(&there).arg("init"));
+            let filler = Filler::new(&disk, spare);
+            let mut push = snap(&store);
+            push.arg("push").arg(&there);
+            let output = push.output().unwrap();
+            if !output.status.success() {
+                failed += 1;
+                let said = stderr(&output);
+                assert!(said.contains("no room is left"), "with {spare} KiB: {said}");
+                let staged = there.join("tmp/staged");
+                let left = if staged.exists() { names(&staged) } else { Vec::new() };
+                // What came whole waits to be asked for; nothing else does.
+                assert!(left.iter().all(|name| name.len() == 64), "with {spare} KiB: {left:?}");
+                assert!(!there.join("refs/heads/main").exists());
+            }
+            filler.remove();
+            well(&mut push);
+            let listed = log(&there, "main");
+            assert_eq!(listed.len(), 1);
+            restores(&there, &listed[0]);
+            well(snap(&there).args(["verify", "--data"]));
+            assert!(mounts::tool("umount", [&disk]));
+        }
+        assert!(failed > 3, "only {failed} pushes ran out of room");
+    });
+}
+
+#[test]
 fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() {
     let test = "a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room";
     in_own_mounts(&format!("full_disk::{test}"), || {

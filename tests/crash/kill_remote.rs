@@ -16,7 +16,7 @@ use snap_nettest::{Kind, Proxy, S3Options, S3Server};
 use snap_testkit::rng::Rng;
 
 use crate::{
-    place::{bare, folder, log, names, printed_id, restores, snap, stderr, well},
+    place::{Listed, bare, folder, log, names, printed_id, restores, snap, stderr, well},
     versions,
 };
 
@@ -180,6 +180,54 @@ fn a_push_killed_at_any_moment_leaves_a_whole_remote_and_is_gone_on_with() {
         before = after;
     }
     assert_eq!(scene.stands(true), before);
+    were_spread(cut_short, kills);
+}
+
+/// Names of packs in a store.
+fn packs(store: &Path) -> BTreeSet<String> {
+    names(&store.join("objects")).into_iter().collect()
+}
+
+#[test]
+fn a_push_into_a_store_killed_at_any_moment_leaves_it_whole_and_is_gone_on_with() {
+    let mut scene = Scene::new();
+    let there = scene.path("there");
+    well(snap(&there).arg("init"));
+    let push = |scene: &Scene| {
+        let mut command = scene.reach(snap(&scene.store()));
+        command.arg("push").arg(&there);
+        command
+    };
+    let mut rng = Rng::new(2033);
+    let (mut longest, mut cut_short, kills) = (Duration::ZERO, 0, kills());
+    for number in 0..kills {
+        // Some pushes bring one pack, some several.
+        for _ in 0..=number % 3 {
+            scene.commit();
+        }
+        if number > 0 {
+            let (old, before) = (log(&there, "main"), packs(&there));
+            let done = kill_within(push(&scene).spawn().unwrap(), longest, &mut rng);
+            cut_short += u64::from(!done);
+            let listed = log(&there, "main");
+            assert!(listed.ends_with(&old), "{number}: {listed:?}, before: {old:?}");
+            assert!(!done || listed.len() > old.len(), "{number}: it said that it was done");
+            assert!(packs(&there).is_superset(&before), "{number}");
+            well(snap(&there).args(["verify", "--data"]));
+            // What is there already is not in the way of a commit there.
+            let message = format!("main {}", scene.number);
+            let work = scene.path("work");
+            let id = well(snap(&there).args(["commit", "-m", &message, "-b", "own"]).arg(work));
+            let id = printed_id(id.as_bytes()).unwrap();
+            restores(&there, &Listed { id, message });
+        }
+        longest = longest.max(time(push(&scene)));
+        let listed = log(&there, "main");
+        assert_eq!(listed[0].message, format!("main {}", scene.number));
+        restores(&there, &listed[0]);
+        assert_eq!(names(&there.join("tmp/staged")), [""; 0], "{number}");
+    }
+    well(snap(&there).args(["verify", "--data"]));
     were_spread(cut_short, kills);
 }
 

@@ -34,10 +34,12 @@ pub(crate) enum Kind {
     Dav,
     /// A folder.
     Folder,
+    /// A store that commits go to.
+    Store,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Bucket,
         Self::LaxBucket,
         Self::Server,
@@ -46,6 +48,7 @@ impl Kind {
         Self::Relay,
         Self::Dav,
         Self::Folder,
+        Self::Store,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -58,6 +61,7 @@ impl Kind {
             Self::Relay => "relay",
             Self::Dav => "dav",
             Self::Folder => "folder",
+            Self::Store => "store",
         }
     }
 
@@ -127,6 +131,10 @@ impl Service {
                 service.front.push(Proxy::start(&dav.endpoint()));
                 service.dav = Some(dav);
             }
+            Kind::Store => {
+                let mut init = service.bare("remote");
+                assert!(init.args(["--store", "store", "init", "-q"]).status().unwrap().success());
+            }
             Kind::Server | Kind::Relay | Kind::Folder => {}
         }
         let servers = match kind {
@@ -189,6 +197,7 @@ impl Service {
             }
             Kind::Dav => format!("{}/first", front().replacen("http", "webdav", 1)),
             Kind::Folder => format!("file://{}", self.path("remote").display()),
+            Kind::Store => format!("file://{}", self.path("remote/store").display()),
         }
     }
 

@@ -124,6 +124,28 @@ async fn large_files(service: &Arc<dyn Service>, length: u64) {
     assert_eq!(service.length("objects/other").await.unwrap(), None);
 }
 
+/// A pack of which the bytes are not those that its name says, as when it is damaged
+/// while it is sent, never lies under its name.
+async fn packs_are_hashed_as_they_go(service: &Arc<dyn Service>, lengths: [u64; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pack");
+    let client = Client::new(Arc::clone(service), hasty(), Arc::default());
+    for length in lengths {
+        let mut bytes = Draw(length).bytes(length as usize);
+        let key = format!("objects/{}", blake3::hash(&bytes).to_hex());
+        // Behind the first part.
+        *bytes.last_mut().unwrap() ^= 1;
+        fs_err::write(&path, &bytes).unwrap();
+        let write = async || client.write_file(&key, (&path, length), &Progress::default()).await;
+        assert_eq!(write().await.unwrap_err().what, What::Damaged, "{length}");
+        assert_eq!(service.length(&key).await.unwrap(), None, "{length}");
+        *bytes.last_mut().unwrap() ^= 1;
+        fs_err::write(&path, &bytes).unwrap();
+        write().await.unwrap();
+        assert_eq!(service.length(&key).await.unwrap(), Some(length));
+    }
+}
+
 fn keeps_to_it(service: &Arc<dyn Service>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -131,6 +153,7 @@ fn keeps_to_it(service: &Arc<dyn Service>) {
         odd_keys(service).await;
         keeps_conditions(service).await;
         large_files(service, WHOLE_BYTES + PART_BYTES + 5).await;
+        packs_are_hashed_as_they_go(service, [1000, WHOLE_BYTES + PART_BYTES + 7]).await;
     });
 }
 

@@ -107,6 +107,7 @@ struct Moved {
 pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
     let repo = cx.open_repo()?;
     let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
+    cx.check_target(&connection)?;
     if !args.delete.is_empty() {
         return delete(args, (&repo, &connection), cx);
     }

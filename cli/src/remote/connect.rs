@@ -11,10 +11,11 @@ use std::{
 use snap_core::{disk::scratch::Scratch, store::Distant};
 use snap_remote::{
     distant::{LazyDistant, RemotePacks, Waiting},
+    location::Scheme,
     service::{
         ServiceError, Stop, What,
         client::{Client, Policy},
-        open,
+        open::{self, Secrets},
     },
     store::{RemoteError, RemoteStore},
 };
@@ -98,6 +99,8 @@ struct Opener {
     network: Arc<Network>,
     cache: PathBuf,
     scratch: Option<Arc<Scratch>>,
+    /// Who moves refs, for the log of a store on this machine.
+    who: Option<String>,
 }
 
 impl Opener {
@@ -111,7 +114,13 @@ impl Opener {
         if let Some(voice) = cx.ui().voice() {
             patience::tell(cx.network(), voice);
         }
+        let is_local = place.location.scheme == Scheme::File;
+        let who = is_local.then(|| {
+            let config = cx.settings_here()?.0.config()?;
+            Ok::<_, CliError>(format!("{} on {}", cx.author(&config), cx.host(&config)))
+        });
         Ok(Self {
+            who: who.transpose()?,
             options: place.all_options(cx),
             env: cx.remote_env().clone(),
             policy: cx.policy(limits)?,
@@ -128,6 +137,7 @@ impl Opener {
         let named = (&*self.place.shown(), location.scheme);
         let known = (&self.env, &*self.network);
         let secrets = credentials::find(named, &self.place.credentials, known)?;
+        let secrets = Secrets { name: secrets.name.or_else(|| self.who.clone()), ..secrets };
         let traffic = self.network.traffic();
         let service = open::open(location, &self.options, &secrets, traffic)?;
         let service = Arc::new(Watched::new(service, Arc::clone(&self.network)));

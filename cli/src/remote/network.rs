@@ -147,8 +147,20 @@ impl Service for Watched {
         self.watch(self.inner.standings())
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
+    fn keeps_names_apart(&self) -> bool {
+        self.inner.keeps_names_apart()
+    }
+
+    fn has_folders(&self) -> bool {
+        self.inner.has_folders()
+    }
+
+    fn local_store(&self) -> Option<&Path> {
+        self.inner.local_store()
+    }
+
+    fn begin_push(&self) -> Reply<'_, ()> {
+        self.watch(self.inner.begin_push())
     }
 
     fn is_made_first(&self) -> bool {

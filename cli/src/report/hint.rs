@@ -207,11 +207,13 @@ fn of_repo(error: &RepoError) -> Option<String> {
             return Some(format!("somebody may have put it there; `rm {word}` removes the link"));
         }
         RepoError::Remote { dir } => {
+            let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
             let path = text::line(dir.as_os_str().as_encoded_bytes());
             let [all, main] =
                 ["", "#main"].map(|end| text::word(format!("file://{path}{end}").as_bytes()));
             return Some(format!(
-                "`snap clone {all}` makes a store of it, and `snap ls {main}` reads it"
+                "`snap clone {all}` makes a store of it, `snap ls {main}` reads it, and `snap serve \
+                 {all}` serves it"
             ));
         }
         RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",

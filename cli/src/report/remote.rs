@@ -5,7 +5,7 @@ use std::error::Error;
 use snap_core::{base::close::close_names, repo::ref_name::RefKind};
 use snap_remote::{
     location::{LocationError, Scheme},
-    service::{ServiceError, What, open::OpenError},
+    service::{ServiceError, What, local_store::CURRENT, open::OpenError},
     store::RemoteError,
 };
 
@@ -65,13 +65,8 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
         RemoteError::Diverged { .. } => "`snap pull` shows what is there; --force gives it up",
         RemoteError::Raced { .. } | RemoteError::Held { .. } => "run it again",
-        RemoteError::LocalStore { location } => {
-            let path = location.strip_prefix("file://").unwrap_or(location);
-            let word = text::word(path.as_bytes());
-            return Some(format!(
-                "`snap serve {word}` takes pushes for it, and `snap pull` there fetches from here; \
-                 a remote needs a folder of its own"
-            ));
+        RemoteError::Itself { .. } => {
+            "name another store; `snap branch NAME REV` makes or moves a branch of this one"
         }
         RemoteError::NotAStore { .. } => {
             "name an empty folder or prefix of its own, such as s3://bucket/project"
@@ -128,6 +123,13 @@ fn of_service(error: &ServiceError) -> Option<String> {
             "nothing that snap writes is: is the location right? if so, look at what lies there"
         }
         What::Full => "make room there; what has arrived is not sent again",
+        What::Refused if error.message == CURRENT => {
+            "`snap branch --switch NAME` there has them go to another one"
+        }
+        What::Refused if error.message.ends_with("which was deleted there") => {
+            "this service keeps the place of what was deleted: push it under another name, which \
+             `snap branch NAME REV` makes"
+        }
         What::Refused if error.message.contains("cannot be beside") => {
             "one name would be a folder of the other: use another one, or remove that one there \
              (`snap push --delete`)"

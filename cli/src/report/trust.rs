@@ -12,6 +12,16 @@ use crate::{report::CliError, ui::text};
 pub(crate) struct UntrustedStore {
     pub(crate) store: PathBuf,
     pub(crate) why: Arc<Distrust>,
+    pub(crate) role: Role,
+}
+
+/// What a command does with a store that is not trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It works in that store.
+    Here,
+    /// It pushes into that store.
+    Target,
 }
 
 /// Advice for an error about trust.
@@ -52,12 +62,14 @@ pub(super) fn of_io(error: &io::Error) -> Option<String> {
     error.get_ref()?.downcast_ref().map(of_store)
 }
 
-fn of_store(UntrustedStore { store, why }: &UntrustedStore) -> String {
+fn of_store(UntrustedStore { store, why, role }: &UntrustedStore) -> String {
     let shown = text::word(store.as_os_str().as_encoded_bytes());
-    let anyway = format!(
-        "`snap config trust {shown}` trusts it, `--store {shown}` uses it once, and so does \
-         SNAP_TRUST={shown} in a container or a pipeline"
-    );
+    let once = match role {
+        Role::Here => format!("`--store {shown}` uses it once, and so does SNAP_TRUST={shown}"),
+        Role::Target => format!("SNAP_TRUST={shown} does so once"),
+    };
+    let anyway =
+        format!("`snap config trust {shown}` trusts it, {once} in a container or a pipeline");
     match &**why {
         Distrust::Owner { uid, .. } if *uid == OVERFLOW_UID => {
             format!("in a container, files of users that it does not know look like this; {anyway}")

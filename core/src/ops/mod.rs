@@ -20,6 +20,7 @@ pub mod record;
 pub mod repair;
 pub mod restore;
 pub mod select;
+pub mod staged;
 pub mod stats;
 pub mod tidy;
 pub mod undo;

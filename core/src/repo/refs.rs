@@ -458,6 +458,25 @@ impl Refs {
         written
     }
 
+    /// Points `HEAD` at a branch that has just been made, where it names one that is
+    /// not there and no other branch is: a clone begins with what was pushed first.
+    ///
+    /// # Errors
+    /// As [`Refs::set_head`], but for [`RefError::HeadMoved`].
+    pub fn begin_head(&self, name: &RefName, change: &Change<'_>) -> Result<(), RefError> {
+        let head = self.head()?;
+        let Head::Branch(named) = &head else { return Ok(()) };
+        let is_unborn = named != name && self.read(named)?.is_none();
+        if !is_unborn || self.names(RefKind::Branch)? != [name.clone()] {
+            return Ok(());
+        }
+        match self.set_head(&head, &Head::Branch(name.clone()), change) {
+            // Somebody else has pointed it somewhere meanwhile, as is their right.
+            Err(RefError::HeadMoved) => Ok(()),
+            pointed => pointed,
+        }
+    }
+
     /// Where a branch or tag stood, oldest change first; also of one that was
     /// deleted.
     ///

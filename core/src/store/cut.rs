@@ -7,6 +7,7 @@
 //! threads are at it as may work at a time, which give way to each other.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -187,6 +188,59 @@ impl Incoming<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The packs in the order in which they become part of the store: a chunk list after
+    /// the chunks that it names. A commit there believes a list that it finds, and may
+    /// come when some packs are there and others not yet, or never: this process may be
+    /// killed. Packs that name each other come in any order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a list cannot be read.
+    pub(super) fn ordered(&self) -> Result<Vec<PackId>, StoreError> {
+        let packs = self.packs();
+        if packs.len() < 2 {
+            return Ok(packs.to_vec());
+        }
+        let mut after: BTreeMap<PackId, BTreeSet<PackId>> = BTreeMap::new();
+        for id in packs {
+            after.insert(*id, self.named_by_lists(id)?);
+        }
+        let mut ordered = Vec::with_capacity(packs.len());
+        let mut seen = BTreeSet::new();
+        let mut waiting: Vec<(PackId, bool)> = packs.iter().rev().map(|id| (*id, false)).collect();
+        while let Some((id, is_ready)) = waiting.pop() {
+            if is_ready {
+                ordered.push(id);
+            } else if seen.insert(id) {
+                waiting.push((id, true));
+                waiting.extend(after.remove(&id).into_iter().flatten().map(|id| (id, false)));
+            }
+        }
+        Ok(ordered)
+    }
+
+    /// Packs that were received, in which chunks lie that lists in a pack name.
+    fn named_by_lists(&self, id: &PackId) -> Result<BTreeSet<PackId>, StoreError> {
+        let mut named = BTreeSet::new();
+        let pack = self.own().open_pack(id)?;
+        let read = |id: &ObjectId, kind| self.object(id, kind);
+        let mut note = |piece: &Piece| {
+            let place = self.own().locate(&piece.id.object())?;
+            named.extend(place.and_then(|place| self.own().pack_id(place.pack)));
+            Ok::<_, StoreError>(())
+        };
+        for some in lists_of(&pack, &pack.objects()?) {
+            let raw = pack.raw(some.frame)?;
+            for list in &some.lists {
+                walk_list(list.0, decode(list, &raw)?, &read, &mut |met| match met {
+                    Met::Chunks(chunks) => chunks.iter().try_for_each(&mut note),
+                    Met::Part(part) => note(part),
+                })?;
+            }
+        }
+        named.remove(id);
+        Ok(named)
     }
 
     fn check_some(

@@ -293,11 +293,12 @@ impl<'s> Incoming<'s> {
     /// nothing refers to.
     pub fn adopt(self, level: i32) -> Result<Added, StoreError> {
         let _all_at_once = self.target.coming.read();
+        let ordered = self.ordered()?;
         // Its index is of no further use.
         self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
         let mut mixed = Vec::new();
-        for id in &self.packs {
+        for id in &ordered {
             let pack = PackFile::open(&self.own.pack_path(id), *id)?;
             let objects = pack.objects()?;
             let mut known = 0;
@@ -337,6 +338,7 @@ impl<'s> Incoming<'s> {
     /// As [`Incoming::adopt`].
     pub fn adopt_packs(self) -> Result<Added, StoreError> {
         let _all_at_once = self.target.coming.read();
+        let ordered = self.ordered()?;
         self.own.change_catalog(|_| (Catalog::default(), ()));
         let mut moved = Added::default();
         // Somebody else may have sent some of them, too.
@@ -351,7 +353,7 @@ impl<'s> Incoming<'s> {
                 self.target.disk().sync_file(&self.own.pack_path(id))?;
             }
         }
-        for id in self.packs.iter().filter(|id| !is_here(id)) {
+        for id in ordered.iter().filter(|id| !is_here(id)) {
             let pack = PackFile::open(&self.own.pack_path(id), *id)?;
             let objects = pack.objects()?;
             self.move_pack(&pack, objects, &mut moved)?;

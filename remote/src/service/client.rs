@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use super::{
-    Conditions, Object, Progress, Service, ServiceError, Stop, Version, What, When,
+    Conditions, Object, Progress, Service, ServiceError, Stop, Version, What, When, check_hash,
     gauge::{Gauge, Turn},
     shielded,
     throttle::Pace,
@@ -61,6 +61,9 @@ const UPLOADS: usize = 2;
 /// How long clearing up may take once it was asked to stop; what then stays of
 /// an upload is for the rules of the bucket to remove.
 const CLEARING: Duration = Duration::from_secs(5);
+
+/// How long one attempt may take at a store on this machine.
+const LOCAL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// How requests are made.
 #[derive(Clone, Debug)]
@@ -161,6 +164,16 @@ impl Client {
     /// Whether it may claim to keep to conditions and not do so.
     pub fn must_prove_conditions(&self) -> bool {
         self.service.must_prove_conditions()
+    }
+
+    /// Whether the service keeps refs apart of which one would be a folder of the other.
+    pub fn keeps_names_apart(&self) -> bool {
+        self.service.keeps_names_apart()
+    }
+
+    /// Whether no object can be called like the folder of another one.
+    pub fn has_folders(&self) -> bool {
+        self.service.has_folders()
     }
 
     /// Whether a store must be made before anything else is written to it.
@@ -330,9 +343,11 @@ impl Client {
     /// than a small number of parts held, whatever goes up at once. What a failed
     /// upload in parts left is removed.
     ///
+    /// The bytes of a pack are hashed as they are read to be sent, or by a snap server.
+    ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt; [`What::Stopped`] when `progress`
-    /// was asked to.
+    /// [`ServiceError`] of the last attempt; [`What::Damaged`] when a pack does not hash
+    /// to its name, [`What::Stopped`] when `progress` was asked to.
     pub async fn write_file(
         &self,
         key: &str,
@@ -346,6 +361,8 @@ impl Client {
         }
         if length <= WHOLE_BYTES {
             let bytes = self.hold(key, path, 0..length).await?;
+            // These very bytes go.
+            check_hash(key, blake3::hash(&bytes)).map_err(|error| self.placed(error))?;
             self.check_going(key, progress)?;
             self.write(key, bytes, When::Always).await?;
             progress.advance(length);
@@ -446,7 +463,13 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let patience = self.policy.timeout + transfer_time(bytes, self.policy.least_rate);
+        // A store on this machine answers once it has done its work, which may be to check
+        // all that was sent.
+        let is_here = self.service.local_store().is_some();
+        let patience = match is_here {
+            true => LOCAL_PATIENCE,
+            false => self.policy.timeout + transfer_time(bytes, self.policy.least_rate),
+        };
         let mut pause = self.policy.pause;
         let left = |pause: Duration, tries: u32| {
             let pauses = (0..tries)
@@ -454,7 +477,8 @@ impl Client {
             patience * (tries + 1) + pauses.sum::<Duration>()
         };
         let all = left(pause, tries.saturating_sub(1));
-        let wait = self.traffic.waits().begin((operation, key), &self.location, all);
+        let waits = self.traffic.waits();
+        let wait = (!is_here).then(|| waits.begin((operation, key), &self.location, all));
         let mut number = 0;
         let mut busy = Busy::new(self.policy.busy);
         loop {
@@ -480,7 +504,9 @@ impl Client {
             }
             self.traffic.retry();
             let rest = left(pause, tries - number - 1);
-            wait.failed(if is_busy { busy.left() + patience } else { rest }, is_busy);
+            if let Some(wait) = &wait {
+                wait.failed(if is_busy { busy.left() + patience } else { rest }, is_busy);
+            }
             sleep(error.retry_after.unwrap_or_else(|| jittered(pause))).await;
             if !is_busy {
                 pause = (pause * 2).min(self.policy.longest_pause);

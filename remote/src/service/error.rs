@@ -38,6 +38,8 @@ pub enum What {
     /// The service takes what was asked for something that makes no sense or is
     /// not allowed.
     Refused,
+    /// A file here was to be written, and its bytes are not those that its name says.
+    Damaged,
     /// Whoever asked wants it no more.
     Stopped,
     /// Something else.
@@ -62,7 +64,7 @@ impl What {
             Self::NotFound | Self::NoBucket => ErrorKind::NotFound,
             Self::Conflict => ErrorKind::Exists,
             Self::Denied | Self::Unauthenticated | Self::Expired | Self::Clock => ErrorKind::Denied,
-            Self::Short | Self::TooLong => ErrorKind::Damaged,
+            Self::Short | Self::TooLong | Self::Damaged => ErrorKind::Damaged,
             Self::Unsupported => ErrorKind::Unsupported,
             Self::Refused => ErrorKind::Invalid,
             Self::Stopped => ErrorKind::Interrupted,
@@ -87,6 +89,7 @@ impl What {
             Self::Full => "no room is left there",
             Self::Busy => "too many requests",
             Self::Unreachable => "nobody answers there",
+            Self::Damaged => "the file here is damaged",
             Self::Stopped => "it was given up",
             Self::Unsupported => "the service cannot do that",
             Self::Refused | Self::Temporary | Self::Other => "",

@@ -16,13 +16,16 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::{
-    base::io::PathError,
+    base::{io::PathError, limits},
     disk::{Disk, NewFile, Renamed, regular::open_regular, scratch::unique_name},
+    format::ref_text::RefText,
+    repo::ref_name::RefName,
     store::sweep,
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, too_long,
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When, beside, check_hash,
+    too_long,
     traffic::{Kind, Traffic},
 };
 
@@ -100,9 +103,7 @@ impl Folder {
     /// The version of what is there, which need not be short.
     fn version_now(&self, key: &str) -> Result<Option<Version>, Problem> {
         let (file, path, _) = match self.open(key) {
-            Err(Problem::Disk(error)) if error.source.kind() == io::ErrorKind::NotFound => {
-                return Ok(None);
-            }
+            Err(Problem::Disk(error)) if is_nothing(&error.source) => return Ok(None),
             opened => opened?,
         };
         let mut hasher = blake3::Hasher::new();
@@ -119,14 +120,16 @@ impl Folder {
         let mut source = fs_err::File::open(from).map_err(PathError::when("open", from))?;
         let mut file = self.temporary(&disk)?;
         let mut piece = vec![0; PIECE_BYTES.min(length as usize)];
-        let mut left = length;
+        let (mut left, mut hasher) = (length, blake3::Hasher::new());
         while left > 0 {
             let bytes = left.min(PIECE_BYTES as u64);
             let piece = &mut piece[..bytes as usize];
             source.read_exact(piece).map_err(PathError::when("read", from))?;
+            hasher.update(piece);
             file.write(piece)?;
             left -= bytes;
         }
+        check_hash(key, hasher.finalize()).map_err(Problem::Service)?;
         file.sync()?;
         disk.replace(file.path(), &path)?;
         file.keep();
@@ -139,10 +142,16 @@ impl Folder {
         let path = self.root.join(key);
         let Some(folder) = path.parent() else { return Err(Problem::Unsupported) };
         let disk = self.disk();
-        disk.create_folders(folder)?;
         let mut file = self.temporary(&disk)?;
         file.write(bytes)?;
         file.sync()?;
+        let name = RefName::parse_full(key);
+        let is_alone = name.is_some() || matches!(when, When::Unchanged(_));
+        let _lock = is_alone.then(|| self.lock()).transpose()?;
+        if let Some(name) = &name {
+            self.make_room(name, bytes)?;
+        }
+        disk.create_folders(folder)?;
         match when {
             When::Always => disk.replace(file.path(), &path)?,
             When::Absent => {
@@ -151,7 +160,6 @@ impl Folder {
                 }
             }
             When::Unchanged(version) => {
-                let _lock = self.lock()?;
                 if self.version_now(key)?.as_ref() != Some(version) {
                     return Err(Problem::Conflict);
                 }
@@ -162,6 +170,56 @@ impl Folder {
         disk.sync_folder(folder)?;
         self.traffic.sent(bytes.len() as u64);
         Ok(version_of(bytes))
+    }
+
+    /// Makes sure that no ref is a folder of one that is to stand somewhere, or lies
+    /// below it. What was deleted makes room: whoever has seen it deleted compares with
+    /// its nonce, which never comes again, and so does not move the ref. The caller has
+    /// the lock.
+    fn make_room(&self, name: &RefName, bytes: &[u8]) -> Result<(), Problem> {
+        let stands = RefText::decode(bytes).is_ok_and(|text| text.commit.is_some());
+        if !stands {
+            return Ok(());
+        }
+        for (at, _) in name.short().match_indices('/') {
+            let above = RefName::new(name.kind(), &name.short()[..at]);
+            if let Ok(above) = above
+                && self.root.join(above.to_string()).is_file()
+            {
+                self.clear_deleted(name, &above)?;
+            }
+        }
+        let path = self.root.join(name.to_string());
+        if !path.is_dir() {
+            return Ok(());
+        }
+        for Listed { key, .. } in self.list_now(&format!("{name}/"))? {
+            let below = RefName::parse_full(&key).ok_or(Problem::Unsupported)?;
+            self.clear_deleted(name, &below)?;
+        }
+        let (mut folders, mut found) = (vec![path], Vec::new());
+        while let Some(folder) = folders.pop() {
+            let inside = fs_err::read_dir(&folder).map_err(PathError::when("list", &folder))?;
+            folders.extend(inside.flatten().map(|entry| entry.path()));
+            found.push(folder);
+        }
+        for folder in found.iter().rev() {
+            fs_err::remove_dir(folder).map_err(PathError::when("remove", folder))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what says that a ref was deleted, which is in the way of another one.
+    fn clear_deleted(&self, name: &RefName, other: &RefName) -> Result<(), Problem> {
+        let key = other.to_string();
+        let object = self.read_whole_now(&key, limits::REF_BYTES as u64)?;
+        match RefText::decode(&object.bytes) {
+            // One that a later version wrote may be its fence.
+            Ok(text) if text.commit.is_none() && text.is_writable() => {
+                Ok(self.disk().remove(&self.root.join(&key))?)
+            }
+            _ => Err(Problem::Service(beside(name, other))),
+        }
     }
 
     /// Waits until nobody else compares and replaces. What a process leaves that
@@ -185,7 +243,7 @@ impl Folder {
         let mut folders = vec![self.root.join(prefix)];
         while let Some(folder) = folders.pop() {
             let entries = match fs_err::read_dir(&folder) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_nothing(&error) => continue,
                 entries => entries.map_err(PathError::when("list", &folder))?,
             };
             for entry in entries {
@@ -205,7 +263,7 @@ impl Folder {
     fn peek_now(&self, prefix: &str) -> Result<Vec<String>, Problem> {
         let folder = self.root.join(prefix);
         let entries = match fs_err::read_dir(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if is_nothing(&error) => return Ok(Vec::new()),
             entries => entries.map_err(PathError::when("list", &folder))?,
         };
         let mut found = Vec::new();
@@ -300,7 +358,7 @@ impl Service for Folder {
             let path = folder.root.join(key);
             match fs_err::metadata(&path) {
                 Ok(meta) => Ok(Some(meta.len())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) if is_nothing(&error) => Ok(None),
                 Err(error) => Err(PathError::when("stat", &path)(error).into()),
             }
         })
@@ -316,9 +374,20 @@ impl Service for Folder {
         Conditions { absent: true, unchanged: true }
     }
 
+    fn keeps_names_apart(&self) -> bool {
+        true
+    }
+
     fn must_prove_conditions(&self) -> bool {
         false
     }
+}
+
+/// Whether an error says that there is no such object: a folder is none, and below an
+/// object there is none.
+fn is_nothing(error: &io::Error) -> bool {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
 }
 
 fn version_of(bytes: &[u8]) -> Version {
@@ -350,6 +419,7 @@ enum Problem {
     Long(u64),
     Unsupported,
     Gave(String),
+    Service(ServiceError),
 }
 
 impl From<PathError> for Problem {
@@ -362,9 +432,10 @@ impl Problem {
     fn told(self, operation: &'static str, key: String) -> ServiceError {
         let (what, message) = match self {
             Self::Long(most) => return too_long(&key, most),
+            Self::Service(error) => return error,
             Self::Disk(error) => {
                 let what = match error.source.kind() {
-                    io::ErrorKind::NotFound => What::NotFound,
+                    _ if is_nothing(&error.source) => What::NotFound,
                     io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                         What::Denied
                     }

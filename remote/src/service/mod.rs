@@ -26,7 +26,10 @@ use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream};
-use snap_core::base::id::CommitId;
+use snap_core::{
+    base::id::{CommitId, PackId},
+    repo::ref_name::RefName,
+};
 
 pub use error::{ServiceError, What};
 pub use stop::Stop;
@@ -154,6 +157,18 @@ pub trait Service: Debug + Send + Sync + 'static {
         usize::MAX
     }
 
+    /// Whether it refuses by itself a ref that would be a folder of another one, or lie
+    /// below it.
+    fn keeps_names_apart(&self) -> bool {
+        false
+    }
+
+    /// Whether a key with `/` in it stands for a file in a folder, so that no object can
+    /// be called like the folder of another one.
+    fn has_folders(&self) -> bool {
+        false
+    }
+
     /// Whether a store must be made before anything else is written to it.
     fn is_made_first(&self) -> bool {
         false
@@ -164,9 +179,19 @@ pub trait Service: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether nothing can be pushed there: it is a store that commits go to.
-    fn is_read_only(&self) -> bool {
-        false
+    /// The folder of a store on this machine that commits go to, if it is one. Nothing
+    /// keeps a request to it waiting but its work.
+    fn local_store(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Makes ready to take a push, before it asks anything. What a push that was
+    /// killed has left half done is finished.
+    ///
+    /// # Errors
+    /// [`ServiceError`] when nothing can be pushed there.
+    fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(async { Ok(()) })
     }
 
     /// Full names of all refs, and where they stand, where it says so in one
@@ -184,10 +209,10 @@ pub trait Service: Debug + Send + Sync + 'static {
     }
 
     /// Writes the first `length` bytes of a file as an object, whole or not at
-    /// all, whatever is there.
+    /// all, whatever is there. A pack is hashed as it is sent.
     ///
     /// # Errors
-    /// [`ServiceError`].
+    /// [`What::Damaged`] when it does not hash to its name; it is not there then.
     fn write_file<'a>(
         &'a self,
         key: &'a str,
@@ -197,6 +222,7 @@ pub trait Service: Debug + Send + Sync + 'static {
         Box::pin(async move {
             let bytes = upload::read_part(path, 0..length).await;
             let bytes = bytes.map_err(|error| unread(key, &error))?;
+            check_hash(key, blake3::hash(&bytes))?;
             self.write(key, bytes.into(), When::Always).await.map(drop)
         })
     }
@@ -284,6 +310,27 @@ pub trait Service: Debug + Send + Sync + 'static {
 /// An object is longer than it can be.
 fn too_long(key: &str, most: u64) -> ServiceError {
     ServiceError::new("read", key, What::TooLong, format!("more than {most} B"))
+}
+
+/// Checks that the bytes of a pack that are written under `key` hash to its name. What
+/// lies under other keys has no such name.
+fn check_hash(key: &str, hash: blake3::Hash) -> Result<(), ServiceError> {
+    let id = key.strip_prefix(keys::OBJECTS).and_then(|name| name.parse::<PackId>().ok());
+    match id.is_none_or(|id| id.as_bytes() == hash.as_bytes()) {
+        true => Ok(()),
+        false => {
+            let why = format!("it hashes to {}", hash.to_hex());
+            Err(ServiceError::new("write", key, What::Damaged, why))
+        }
+    }
+}
+
+/// A ref cannot be beside another one, of which it would be a folder or in which it
+/// would lie.
+pub(crate) fn beside(name: &RefName, other: &RefName) -> ServiceError {
+    let short = |name: &RefName| format!("{}/{}", name.kind().folder(), name.short());
+    let why = format!("`{}` cannot be beside `{}`", short(name), short(other));
+    ServiceError::new("write", &name.to_string(), What::Refused, why)
 }
 
 /// A file here that was to be written there could not be read.

@@ -18,7 +18,8 @@ use crate::location::{Location, LocationError, Scheme};
 /// settings of a store.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    /// Access key, account or user.
+    /// Access key, account or user; for a store on this machine, who moves refs
+    /// there, for its log.
     pub name: Option<String>,
     /// Secret key, account key, password or token.
     pub secret: Option<String>,
@@ -82,7 +83,10 @@ pub fn open(
     let opener = Opener { location, secrets, traffic };
     match location.scheme {
         Scheme::File => Ok(match LocalStore::find(Path::new(&location.path)) {
-            Some(dir) => Arc::new(LocalStore::new(dir, Arc::clone(traffic))),
+            Some(dir) => {
+                let who = secrets.name.as_deref().unwrap_or("unknown");
+                Arc::new(LocalStore::new(dir, who, Arc::clone(traffic)))
+            }
             None => Arc::new(Folder::new(PathBuf::from(&location.path), Arc::clone(traffic))),
         }),
         Scheme::Memory => Ok(Arc::new(Memory::named(&location.to_string(), Arc::clone(traffic)))),

@@ -16,12 +16,12 @@ use opendal::{
 use snap_core::disk::scratch::unique_name;
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
+    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When, check_hash,
     refusal::told,
     throttle::Pace,
     too_long,
     traffic::{Kind, Traffic},
-    transport::{Reply, Tasks, Transport, at_most, with_file},
+    transport::{Reply, Tasks, Transport, at_most, with_hashed_file},
     unread,
     upload::read_part,
 };
@@ -193,28 +193,39 @@ impl Bucket {
         key: &str,
         path: &Path,
         length: u64,
-    ) -> Result<(), ServiceError> {
+    ) -> Result<blake3::Hash, ServiceError> {
         if self.traffic.is_some() {
             return self.stream_file(key, path, length).await;
         }
-        let write = with_file((path.to_owned(), 0..length), self.operator.write(key, Bytes::new()));
-        let (result, reply) = Reply::of(write).await;
+        let write = self.operator.write(key, Bytes::new());
+        let write = with_hashed_file((path.to_owned(), 0..length), write);
+        let ((result, hash), reply) = Reply::of(write).await;
         let metadata = result.map_err(|error| told("write", key, &error, reply))?;
-        self.confirm(key, length, &metadata).await
+        self.confirm(key, length, &metadata).await?;
+        Ok(hash)
     }
 
-    /// Writes a file piece by piece to a service that takes it so.
-    async fn stream_file(&self, key: &str, path: &Path, length: u64) -> Result<(), ServiceError> {
+    /// Writes a file piece by piece to a service that takes it so. Returns the hash of
+    /// what went.
+    async fn stream_file(
+        &self,
+        key: &str,
+        path: &Path,
+        length: u64,
+    ) -> Result<blake3::Hash, ServiceError> {
         self.count(Kind::Put, length as usize, 0);
         let failed = |error: Error| told("write", key, &error, Reply::default());
         let mut writer = self.operator.writer(key).await.map_err(failed)?;
-        let mut at = 0;
+        let (mut at, mut hasher) = (0, blake3::Hasher::new());
         while at < length {
             let piece = Pace::now().and_then(|pace| pace.up.piece()).unwrap_or(PIECE_BYTES);
             let end = length.min(at + piece);
             self.pace_up(end - at).await;
             let written = match read_part(path, at..end).await {
-                Ok(piece) => writer.write(piece).await.map_err(failed),
+                Ok(piece) => {
+                    hasher.update(&piece);
+                    writer.write(piece).await.map_err(failed)
+                }
                 Err(error) => Err(unread(key, &error)),
             };
             if let Err(error) = written {
@@ -223,7 +234,8 @@ impl Bucket {
             }
             at = end;
         }
-        writer.close().await.map(drop).map_err(failed)
+        writer.close().await.map_err(failed)?;
+        Ok(hasher.finalize())
     }
 
     async fn peek_now(&self, prefix: &str, most: usize) -> Result<Vec<String>, Error> {
@@ -389,12 +401,24 @@ impl Service for Bucket {
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             let Some(aside) = self.aside(key) else {
-                return self.write_file_now(key, path, length).await;
+                let hash = self.write_file_now(key, path, length).await?;
+                let checked = check_hash(key, hash);
+                if checked.is_err() {
+                    // Else the next push would take it for what its name says.
+                    let _ = self.operator.delete(key).await;
+                }
+                return checked;
             };
             let written = self.write_file_now(&aside, path, length).await;
             let written = written.map_err(|error| of_key(error, key));
+            let written = written.and_then(|hash| check_hash(key, hash));
             self.settle((&aside, key), length, written).await
         })
+    }
+
+    fn has_folders(&self) -> bool {
+        // Those on which files are emptied before they are written.
+        self.puts == Puts::Aside
     }
 
     fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {

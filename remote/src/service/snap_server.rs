@@ -422,6 +422,10 @@ impl Service for SnapServer {
         true
     }
 
+    fn keeps_names_apart(&self) -> bool {
+        true
+    }
+
     fn keeps_index(&self) -> bool {
         true
     }

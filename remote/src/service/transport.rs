@@ -60,7 +60,7 @@ const LEAST_CEILING: u64 = 1 << 20;
 
 tokio::task_local! {
     static REPLY: Arc<Mutex<Reply>>;
-    static FILE: (PathBuf, Range<u64>);
+    static FILE: (PathBuf, Range<u64>, Arc<Mutex<blake3::Hasher>>);
     static MOST: u64;
     static ASKS_FIRST: bool;
 }
@@ -115,7 +115,18 @@ pub(super) async fn with_file<T>(
     file: (PathBuf, Range<u64>),
     attempt: impl Future<Output = T>,
 ) -> T {
-    FILE.scope(file, attempt).await
+    with_hashed_file(file, attempt).await.0
+}
+
+/// The same, with the hash of the bytes that were sent last.
+pub(super) async fn with_hashed_file<T>(
+    (path, range): (PathBuf, Range<u64>),
+    attempt: impl Future<Output = T>,
+) -> (T, blake3::Hash) {
+    let sent = Arc::default();
+    let done = FILE.scope((path, range, Arc::clone(&sent)), attempt).await;
+    let hash = sent.lock().unwrap_or_else(PoisonError::into_inner).finalize();
+    (done, hash)
 }
 
 /// Where `is_refused` says that the service takes no more just now, holds bodies of
@@ -228,16 +239,22 @@ impl Transport {
         let is_put = kind(request) == Kind::Put;
         let file = FILE.try_with(Clone::clone).ok().filter(|_| is_put);
         let piece = pace.and_then(|pace| pace.up.piece());
-        let length = file.as_ref().map_or(request.body().len() as u64, |(_, range)| {
+        let length = file.as_ref().map_or(request.body().len() as u64, |(_, range, _)| {
             range.end.saturating_sub(range.start)
         });
         let asks_first = ASKS_FIRST.try_with(|asks| *asks).unwrap_or(false);
         let is_held = asks_first && is_put && length >= HELD_BYTES;
         let piece = piece.or_else(|| is_held.then_some(PIECE_BYTES));
         let (pieces, length) = match (file, piece) {
-            (Some((path, range)), piece) => {
+            (Some((path, range, sent)), piece) => {
                 let length = range.end.saturating_sub(range.start);
-                (pieces(path, range, piece.unwrap_or(PIECE_BYTES)).boxed(), length)
+                // Of an attempt before this one.
+                sent.lock().unwrap_or_else(PoisonError::into_inner).reset();
+                let pieces = pieces(path, range, piece.unwrap_or(PIECE_BYTES));
+                let hashed = pieces.inspect_ok(move |bytes| {
+                    sent.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+                });
+                (hashed.boxed(), length)
             }
             (None, Some(piece)) if !request.body().is_empty() => {
                 let body = request.body().clone();

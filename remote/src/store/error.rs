@@ -33,9 +33,9 @@ pub enum RemoteError {
         /// Where.
         location: String,
     },
-    /// There is a store that commits go to, which only others may write to.
-    #[error("{location} is a store that commits go to: nothing can be pushed into it")]
-    LocalStore {
+    /// It is the store that is to be pushed.
+    #[error("the store at {location} cannot be pushed into itself")]
+    Itself {
         /// Where.
         location: String,
     },
@@ -221,7 +221,7 @@ impl RemoteError {
             Self::Range { source: ReadError::Content(_), .. } => ErrorKind::Damaged,
             Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::Emptied { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
-            Self::NotAStore { .. } | Self::LocalStore { .. } => ErrorKind::Invalid,
+            Self::NotAStore { .. } | Self::Itself { .. } => ErrorKind::Invalid,
             Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Held { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => source.kind(),

@@ -20,6 +20,7 @@ mod error;
 pub mod heads;
 pub mod index;
 pub mod mirror;
+pub(crate) mod names;
 pub mod refs;
 mod version;
 
@@ -34,7 +35,7 @@ use std::{
 
 use bytes::Bytes;
 use snap_core::{
-    base::limits,
+    base::{io::PathError, limits},
     repo::{
         config::{Config, ConfigError, VERSION},
         ref_name::RefName,
@@ -131,13 +132,15 @@ impl RemoteStore {
         Self { is_kept: true, ..self }
     }
 
-    /// Checks that something can be pushed there.
+    /// Checks that this is another store than the one in `dir`.
     ///
     /// # Errors
-    /// [`RemoteError::LocalStore`].
-    pub(crate) fn must_take_pushes(&self) -> Result<(), RemoteError> {
-        match self.client.is_read_only() {
-            true => Err(RemoteError::LocalStore { location: self.location.clone() }),
+    /// [`RemoteError::Itself`].
+    pub(crate) fn must_be_another(&self, dir: &Path) -> Result<(), RemoteError> {
+        let Some(target) = self.client.local_store() else { return Ok(()) };
+        let real = |dir: &Path| fs_err::canonicalize(dir).map_err(PathError::when("look at", dir));
+        match real(target)? == real(dir)? {
+            true => Err(RemoteError::Itself { location: self.location.clone() }),
             false => Ok(()),
         }
     }
@@ -168,6 +171,11 @@ impl RemoteStore {
     /// Where it is.
     pub fn location(&self) -> &str {
         &self.location
+    }
+
+    /// Whether this process has made the store.
+    pub(crate) fn is_new(&self) -> bool {
+        self.wrote_config.load(Ordering::Relaxed)
     }
 
     /// Its parts, for those who only read.

@@ -65,6 +65,18 @@ pub(super) fn text(new: Option<CommitId>, nonce: Nonce) -> Bytes {
     RefText { nonce: Some(nonce), ..RefText::without_nonce(new) }.encode().into()
 }
 
+/// Whether an error may come from reading a folder, or below a file.
+fn may_be_folder(error: &RemoteError) -> bool {
+    match error {
+        RemoteError::Damaged { .. } => true,
+        RemoteError::Service(error) => matches!(
+            error.what,
+            What::Refused | What::Other | What::Unsupported | What::Denied | What::TooLong
+        ),
+        _ => false,
+    }
+}
+
 impl RemoteStore {
     /// Where a ref stands.
     ///
@@ -80,9 +92,17 @@ impl RemoteStore {
     /// [`RemoteError::Damaged`] when it is no ref.
     pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
         let key = key(name);
-        match self.client.find(&key, limits::REF_BYTES as u64).await? {
-            Some(object) => self.parse(&key, &object),
-            None => Ok(Slot::default()),
+        let read = match self.client.find(&key, limits::REF_BYTES as u64).await {
+            Ok(Some(object)) => self.parse(&key, &object),
+            Ok(None) => return Ok(Slot::default()),
+            Err(error) => Err(error.into()),
+        };
+        match read {
+            // Where folders are like files, some say so with a page or an error.
+            Err(error) if may_be_folder(&error) && self.is_no_ref(name).await => {
+                Ok(Slot::default())
+            }
+            read => read,
         }
     }
 

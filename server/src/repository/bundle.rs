@@ -265,7 +265,7 @@ impl Repository {
         let options = unpack::Options { tips, level, most_bytes };
         let prepared = unpack::prepare(self.repo.store(), input, &options, observer);
         let prepared = prepared.map_err(not_taken)?;
-        let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing());
+        let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing()).transpose()?;
         self.pass_on(|| prepared.adopt(observer).map_err(not_taken))
     }
 }

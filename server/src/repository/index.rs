@@ -10,7 +10,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -21,7 +21,7 @@ use snap_core::{
     store::{Store, StoreError},
 };
 
-use super::{Listed, staged::read};
+use super::Listed;
 use crate::problem::{Code, Problem};
 
 use crate::causes::causes;
@@ -255,6 +255,11 @@ impl Index {
         }
         read(&self.dir.join(name)).map_err(|_| missing())
     }
+}
+
+/// Reads a file of which the caller knows that it is short.
+fn read(path: &Path) -> Result<Vec<u8>, PathError> {
+    fs_err::read(path).map_err(PathError::when("read", path))
 }
 
 fn packs_of(outlines: &[Outline]) -> BTreeSet<PackId> {

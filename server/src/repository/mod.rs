@@ -9,19 +9,17 @@ mod landmarks;
 mod passing;
 mod reading;
 mod single;
-mod staged;
 mod taking;
 mod uploads;
 mod whole;
 
 use std::{
-    collections::{BTreeSet, HashSet},
     fs::File,
     io::{self, Write},
     ops::Range,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -35,17 +33,19 @@ use snap_core::{
     },
     disk::Disk,
     format::{
-        outline::{self, Outline},
+        outline,
         ref_text::{Nonce, RefText},
     },
+    ops::staged::{self, Staged, StagedError, Told},
     repo::{
         Config, Repo, RepoError, config,
         history::{History, Parents},
+        open::refuse_remote,
         past::PastError,
         ref_name::{RefKind, RefName},
         refs::{self, Change, Head, RefError},
     },
-    store::{CopyError, StoreError},
+    store::CopyError,
 };
 
 pub use self::bundle::{Have, Layout};
@@ -54,7 +54,9 @@ pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::single::OBJECT_BYTES;
 pub use self::taking::Asked;
 pub use self::uploads::{Bounds, Coming, Resumed, Upload};
-use self::{index::Index, staged::Staged, taking::Takings, uploads::Uploads};
+pub use snap_core::ops::staged::Sent;
+
+use self::{index::Index, taking::Takings, uploads::Uploads};
 use crate::{
     body::{self, Pieces},
     cache::Cache,
@@ -65,10 +67,6 @@ use crate::{
         contact::Away,
     },
 };
-
-/// What names of parts of a group of outlines end with, and its own.
-const PART: &str = ".part";
-const GROUP: &str = ".group";
 
 /// Memory for how bundles are laid out, in bytes.
 const LAYOUTS_BYTES: usize = 1 << 20;
@@ -88,8 +86,6 @@ pub struct Repository {
     takings: Takings,
     /// How bundles of commits are laid out that were asked for lately.
     bundles: Cache<CommitId, Arc<Layout>>,
-    /// Packs that were taken in with all that they refer to.
-    complete: Mutex<HashSet<PackId>>,
     behind: Option<Arc<Behind>>,
     landmarks: Landmarks,
 }
@@ -128,21 +124,14 @@ impl Expected {
     }
 }
 
-/// What became of something that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// It is there now.
-    New,
-    /// It was there.
-    Known,
-}
-
 impl Repository {
     /// Opens the store in `dir`, to be served under `name`.
     ///
     /// # Errors
-    /// [`RepoError`] when it cannot be opened.
+    /// [`RepoError`] when it cannot be opened; [`RepoError::Remote`] for a folder that
+    /// `push` made, into which nothing is written then.
     pub fn open(name: &str, dir: &Path) -> Result<Self, RepoError> {
+        refuse_remote(dir)?;
         let repo = Repo::open(dir, Disk::default(), &Silent)?;
         Ok(Self::of(name, Arc::new(repo), None))
     }
@@ -161,9 +150,10 @@ impl Repository {
         repo.store().sweep();
         let index = Index::open(repo.store());
         let staged = Staged::new(repo.store());
+        staged.sweep();
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let bundles = Cache::new(LAYOUTS_BYTES);
-        let (name, complete) = (name.to_owned(), Mutex::default());
+        let name = name.to_owned();
         let (uploads, takings) = (Uploads::default(), Takings::default());
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
         let mirrors = behind.iter().flat_map(|behind| behind.mirrors());
@@ -178,7 +168,6 @@ impl Repository {
             uploads,
             takings,
             bundles,
-            complete,
             behind,
             landmarks,
         };
@@ -377,26 +366,9 @@ impl Repository {
             moved => moved?,
         };
         if expected.commit().is_none() && new.is_some() {
-            self.begin_head(name, &change)?;
+            self.repo.refs().begin_head(name, &change)?;
         }
         Ok(moved)
-    }
-
-    /// Points `HEAD` at the first branch, where it names one that is not there: a clone
-    /// begins with what was pushed first.
-    fn begin_head(&self, name: &RefName, change: &Change<'_>) -> Result<(), Problem> {
-        let refs = self.repo.refs();
-        let head = refs.head()?;
-        let Head::Branch(named) = &head else { return Ok(()) };
-        let is_unborn = named != name && refs.read(named)?.is_none();
-        if !is_unborn || refs.names(RefKind::Branch)? != [name.clone()] {
-            return Ok(());
-        }
-        match refs.set_head(&head, &Head::Branch(name.clone()), change) {
-            // Somebody else has pointed it somewhere meanwhile, as is their right.
-            Err(RefError::HeadMoved) => Ok(()),
-            pointed => Ok(pointed?),
-        }
     }
 
     /// Packs that are there, those included that do not count yet.
@@ -477,30 +449,16 @@ impl Repository {
         Ok(file.map(|file| file.into_parts().0))
     }
 
-    /// Whether a pack counts that somebody sends, and is what its name says. Nobody
-    /// sends what he takes to be here, so it is read; one that is lost or damaged is
-    /// not relied on any more, and what is sent takes its place.
+    /// Whether a pack counts that somebody sends, and is what its name says.
     fn is_whole_here(&self, id: &PackId) -> Result<bool, Problem> {
         let store = self.repo.store();
         if !store.packs().contains(id) {
             return Ok(false);
         }
-        if self.behind.is_some() || store.is_partial(id) {
+        if self.behind.is_some() {
             return Ok(true);
         }
-        let path = store.pack_path(id);
-        let actual = match staged::hash_of(&path) {
-            Ok(hash) => PackId::from_bytes(*hash.as_bytes()),
-            Err(error) if error.is_not_found() => {
-                self.refresh()?;
-                return Ok(store.packs().contains(id));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if actual != *id {
-            store.shadow_damage(&StoreError::PackHash { pack: *id, actual })?;
-        }
-        Ok(actual == *id)
+        Ok(!store.is_partial(id) && staged::is_sound(store, id)?)
     }
 
     /// Takes a pack: hashes it as it comes, then checks every frame and every
@@ -547,30 +505,15 @@ impl Repository {
     /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when it is too
     /// much to check: nothing counts then.
     pub fn publish(&self, name: &str, bytes: &[u8], asked: &Asked) -> Result<Sent, Problem> {
-        let hash = name.trim_end_matches(PART).trim_end_matches(GROUP);
-        if blake3::hash(bytes).to_hex().as_str() != hash {
-            return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
-        }
-        let wrong = |why: snap_core::format::wire::FormatError| {
-            Problem::new(Code::Rejected, why.to_string())
+        let ids = match self.staged.told(name, bytes)? {
+            Told::Part(sent) => return Ok(sent),
+            Told::Packs(ids) => ids,
         };
-        if name.ends_with(PART) {
-            outline::decode(bytes).map_err(wrong)?;
-            return self.staged.keep_part(name, bytes);
+        let sent = self.take_in(&ids, asked)?;
+        if name.ends_with(staged::GROUP) {
+            return Ok(sent);
         }
-        let ids = |outlines: &[Outline]| outlines.iter().map(|outline| outline.id).collect();
-        if name.ends_with(GROUP) {
-            let parts: BTreeSet<_> =
-                outline::decode_group(bytes).map_err(wrong)?.into_iter().collect();
-            let mut all = BTreeSet::new();
-            for part in parts {
-                let bytes = self.staged.part(&format!("{part}{PART}"))?;
-                all.append(&mut ids(&outline::decode(&bytes).map_err(wrong)?));
-            }
-            return self.take_in(&all, asked);
-        }
-        let outlines = outline::decode(bytes).map_err(wrong)?;
-        let sent = self.take_in(&ids(&outlines), asked)?;
+        let outlines = outline::decode(bytes).map_err(StagedError::from)?;
         // Whoever wrote it need not read it again.
         self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)

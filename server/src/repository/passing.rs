@@ -68,6 +68,6 @@ impl Repository {
         let Some(behind) = &self.behind else { return Ok(None) };
         let Some(pieces) = behind.sent_by_others(id)? else { return Ok(None) };
         self.staged.receive(*id, pieces, &Silent)?;
-        self.staged.pack(id)
+        Ok(self.staged.pack(id)?)
     }
 }

@@ -86,10 +86,10 @@ impl Repository {
         self.refresh()?;
         let tips: Vec<CommitId> = self.refs()?.into_iter().map(|(_, id)| id).collect();
         let prepared = accept::prepare(store, &packs, (&tips, u64::MAX), &Silent)?;
-        let _one_at_a_time = self.staged.publishing();
+        let _one_at_a_time = self.staged.publishing()?;
         self.refresh()?;
         self.pass_on(|| Ok(prepared.adopt(&Silent)?))?;
-        self.complete().extend(packs.iter().map(|(id, _)| *id));
+        self.staged.complete().extend(packs.iter().map(|(id, _)| *id));
         Ok(Sent::New)
     }
 }

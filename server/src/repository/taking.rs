@@ -28,6 +28,7 @@ use super::{Repository, Sent};
 use crate::{
     body::Watch,
     problem::{Code, Problem},
+    upstream::behind::Behind,
 };
 
 /// So long somebody may come again who has left.
@@ -185,10 +186,12 @@ impl Repository {
         most: u64,
         observer: &dyn Observer,
     ) -> Result<Sent, Problem> {
+        let Some(behind) = &self.behind else {
+            let new = self.staged.publish(&self.repo, ids, most, observer)?;
+            return Ok(if new.is_empty() { Sent::Known } else { Sent::New });
+        };
         self.refresh()?;
-        if let Some(behind) = &self.behind {
-            behind.look()?;
-        }
+        behind.look()?;
         let mut new = Vec::new();
         for id in self.lacking(ids) {
             match self.sent(&id)? {
@@ -210,7 +213,7 @@ impl Repository {
                 Some(accept::prepare(self.repo.store(), &new, (&tips, most), observer))
             }
         };
-        let one_at_a_time = self.staged.publishing();
+        let one_at_a_time = self.staged.publishing()?;
         self.refresh()?;
         // Others may have had some of them count meanwhile.
         let lacking = self.lacking(&new_ids);
@@ -222,59 +225,37 @@ impl Repository {
         }
         let sent = match prepared {
             Some(prepared) if !lacking.is_empty() => {
-                self.adopt(&lacking, prepared?, observer)?;
+                self.adopt(behind, &lacking, prepared?, observer)?;
                 Sent::New
             }
             _ => Sent::Known,
         };
-        if let Some(behind) = &self.behind {
-            behind.publish()?;
-        }
+        behind.publish()?;
         Ok(sent)
     }
 
-    /// Those that do not count yet.
+    /// Those that do not count yet in the cache of an upstream.
     fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
-        let store = self.repo.store();
-        // One that is damaged here does not count, and is replaced.
-        let is_relied_on = |id: &PackId| self.behind.is_some() || !store.is_damaged(id);
-        let there: BTreeSet<PackId> = store.packs().into_iter().filter(is_relied_on).collect();
+        let there: BTreeSet<PackId> = self.repo.store().packs().into_iter().collect();
         ids.difference(&there).copied().collect()
     }
 
     fn adopt(
         &self,
+        behind: &Behind,
         new: &BTreeSet<PackId>,
         prepared: Prepared<'_>,
         observer: &dyn Observer,
     ) -> Result<(), Problem> {
         let ids: Vec<PackId> = new.iter().copied().collect();
-        if let Some(behind) = &self.behind {
-            behind.remember_pending(&ids)?;
-        }
-        let is_at_once = new.len() == 1 || self.behind.is_some();
-        if !is_at_once {
-            self.staged.begin(new)?;
-        }
+        behind.remember_pending(&ids)?;
         if let Err(error) = prepared.adopt(observer) {
-            if let Some(behind) = &self.behind {
-                behind.forget_pending(&ids);
-            }
-            // Else some may count by now: whoever sends them again, or serves
-            // this store next, goes on.
-            if !is_at_once && error.changed_nothing() {
-                self.staged.end(new);
-            }
+            behind.forget_pending(&ids);
             return Err(error.into());
         }
-        self.complete().extend(&ids);
+        self.staged.complete().extend(&ids);
         ids.iter().for_each(|id| self.staged.forget(id));
-        if !is_at_once {
-            self.staged.end(new);
-        }
-        if let Some(behind) = &self.behind {
-            behind.grew(&ids);
-        }
+        behind.grew(&ids);
         Ok(())
     }
 }

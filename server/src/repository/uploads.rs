@@ -23,10 +23,10 @@ use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError},
     disk::{Disk, NewFile},
-    ops::bundle::unpack,
+    ops::{bundle::unpack, staged::Staged},
 };
 
-use super::{Repository, Sent, staged::Staged};
+use super::{Repository, Sent};
 use crate::{
     body::Pieces,
     problem::{Code, Problem},
@@ -412,7 +412,7 @@ impl Repository {
         let mut sent = Sent::Known;
         if self.staged.pack(&id)?.is_none() {
             let watch = pieces.observer();
-            let keep = |hash, path: &Path| self.staged.keep(id, hash, path, &*watch);
+            let keep = |hash, path: &Path| Ok(self.staged.keep(id, hash, path, &*watch)?);
             match self.come(coming, bounds, pieces, keep)? {
                 Resumed::Part(offset) => return Ok(Resumed::Part(offset)),
                 Resumed::Whole(()) => sent = Sent::New,

@@ -365,3 +365,41 @@ fn a_service_that_ignores_conditions_loses_no_push() {
     let winner = commits[usize::from(results[1])];
     assert_eq!(complete(service(), "main"), Some(winner));
 }
+
+/// A bucket takes both names. Each push sees what was there before it wrote.
+#[test]
+fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
+    let service = || -> Arc<dyn Service> { Arc::new(Memory::named("beside", Arc::default())) };
+    let (here, there) = (Place::new(), Place::new());
+    let first = here.change("a", "first");
+    here.push(&mut here.remote(service(), "remote"), first).unwrap();
+    // After the list, and before the ref is written.
+    let other = Mutex::new(Some(move || {
+        let theirs = there.change("b", "theirs");
+        let refs = vec![there.update("x/y", theirs)];
+        there.push_all(&mut there.remote(service(), "remote"), refs).unwrap().all_moved().unwrap();
+        theirs
+    }));
+    let pushed = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&pushed);
+    let wrapped = Wrapped::new(service(), move |_, operation, key| {
+        let is_it = operation == "write" && key == "refs/heads/x";
+        let other = is_it.then(|| other.lock().unwrap().take()).flatten();
+        let told = Arc::clone(&told);
+        Box::pin(async move {
+            if let Some(push) = other {
+                let theirs = tokio::task::spawn_blocking(push).await.unwrap();
+                *told.lock().unwrap() = Some(theirs);
+            }
+            false
+        })
+    });
+    let mut remote = here.remote(wrapped, "remote");
+    let pushed_here = here.push_all(&mut remote, vec![here.update("x", first)]).unwrap();
+    let error = pushed_here.all_moved().unwrap_err();
+    assert!(error.to_string().contains("`heads/x` cannot be beside `heads/x/y`"), "{error}");
+    let standing = |name: &str| here.runtime.block_on(remote.standing(&branch(name))).unwrap();
+    assert_eq!(standing("x"), None, "it was taken back");
+    let theirs = pushed.lock().unwrap().take();
+    assert_eq!(standing("x/y").map(|standing| standing.commit), theirs);
+}

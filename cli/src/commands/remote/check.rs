@@ -201,7 +201,7 @@ impl Trials<'_> {
             self.tell("read", Can::Yes, None)?;
         }
         if client.is_made_first() {
-            let why = "what is written to a server is part of a push";
+            let why = "what is written there is part of a push";
             self.tell("write", Can::Untried, Some(why.to_owned()))?;
             self.tell("remove", Can::Untried, None)?;
             return Ok(found);

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
     }
     let settings = args.settings(cx)?;
     let (hub, shown) = hub(args, &settings, cx)?;
-    let _alone = hub.home().map(|home| alone(home, &shown)).transpose()?;
+    let _alone = alone(&hub, &shown)?;
     let has_tokens = access::check(hub.home(), &settings).map_err(ServeError::from)?;
     let is_open = !has_tokens && !settings.without_tokens_anyone_may_read_and_write;
     if is_open && !settings.listen.ip().is_loopback() {
@@ -198,15 +198,28 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
     }
 }
 
+/// Name of the file that a server locks in the folder that it serves.
+const LOCK: &str = "serve.lock";
+
 /// Keeps other servers from what is served: a server takes what it has listed for
-/// all there is. It holds the lock of `serve.lock` in the folder as long as it runs. Where
+/// all there is. It holds the lock of `serve.lock` in the folder as long as it runs, and
+/// there must be no server of a folder in which this one lies, or of a store in it. Where
 /// the file cannot be made or locked, such as on a read-only disk, nobody is refused.
-fn alone(home: &Path, shown: &str) -> Result<Option<File>, ServeError> {
+fn alone(hub: &Hub, shown: &str) -> Result<Option<File>, ServeError> {
+    let Some(home) = hub.home() else { return Ok(None) };
     let disk = Disk::default().in_store(home);
-    let Ok(file) = disk.lock_file(&home.join("serve.lock")) else { return Ok(None) };
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(ServeError::Served { place: shown.to_owned() }),
-        _ => Ok(Some(file)),
+    let lock = disk.lock_file(&home.join(LOCK)).ok();
+    if let Some(Err(TryLockError::WouldBlock)) = lock.as_ref().map(File::try_lock) {
+        return Err(ServeError::Served { place: shown.to_owned() });
+    }
+    // Of two that start at once, each has its own lock by now.
+    let is_served = |folder: &PathBuf| {
+        let file = fs_err::File::open(folder.join(LOCK));
+        file.is_ok_and(|file| matches!(file.file().try_lock(), Err(TryLockError::WouldBlock)))
+    };
+    match hub.others().into_iter().find(is_served) {
+        Some(place) => Err(ServeError::Served { place: self::shown(&place) }),
+        None => Ok(lock),
     }
 }
 

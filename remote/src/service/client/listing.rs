@@ -1,5 +1,7 @@
 //! What there is: keys, refs, stores.
 
+use std::path::Path;
+
 use super::Client;
 use crate::service::{Listed, ServiceError, Standings, keys::REFS};
 
@@ -31,9 +33,17 @@ impl Client {
         self.service.keeps_index()
     }
 
-    /// Whether nothing can be pushed there.
-    pub fn is_read_only(&self) -> bool {
-        self.service.is_read_only()
+    /// The folder of a store on this machine that commits go to, if it is one.
+    pub fn local_store(&self) -> Option<&Path> {
+        self.service.local_store()
+    }
+
+    /// Makes ready to take a push.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn begin_push(&self) -> Result<(), ServiceError> {
+        self.attempts("write to the store", "", 0, || self.service.begin_push()).await
     }
 
     /// All refs and where they stand, where the service says so in one answer.

@@ -5,7 +5,7 @@ use std::path::Path;
 use tokio::sync::Mutex;
 
 use super::{
-    super::{Progress, ServiceError, Upload, What},
+    super::{Progress, ServiceError, Upload, What, check_hash},
     Client, PART_BYTES,
 };
 
@@ -21,11 +21,12 @@ impl Client {
         progress: &Progress,
     ) -> Result<(), ServiceError> {
         let tries = self.policy.attempts + PART_ATTEMPTS;
-        let mut at = 0;
+        let (mut at, mut hasher) = (0, blake3::Hasher::new());
         while at < length {
             self.check_going(key, progress)?;
             let end = length.min(at + PART_BYTES);
             let bytes = self.hold(key, path, at..end).await?;
+            hasher.update(&bytes);
             // It waits for others to be through.
             let patience = (end - at).saturating_mul(8);
             let part = || async { upload.lock().await.part(bytes.clone()).await };
@@ -33,6 +34,8 @@ impl Client {
             progress.advance(end - at);
             at = end;
         }
+        // Before it is there for others.
+        check_hash(key, hasher.finalize()).map_err(|error| self.placed(error))?;
         let finish = || async { upload.lock().await.finish().await };
         match self.persist(tries, ("write", key), PART_BYTES * 8, finish).await {
             // Whose reply was lost may have been done.

@@ -53,10 +53,10 @@ use tokio::runtime::Handle;
 
 use self::{
     ask::{Answers, Leftovers, Question},
-    send::{Pack, Sending},
+    send::Sending,
 };
 use super::is_before;
-use crate::store::{Found, RemoteError, RemoteStore, refs::Slot};
+use crate::store::{Found, RemoteError, RemoteStore, names::InTheWay, refs::Slot};
 
 pub use outcome::{Outcome, Pushed};
 pub use plan::{Plan, plan};
@@ -108,7 +108,8 @@ pub fn run(
     options: &Options<'_>,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
-    remote.must_take_pushes()?;
+    remote.must_be_another(repo.dir())?;
+    runtime.block_on(remote.client().begin_push())?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
     let Prepared { slots, mut found, selection, sending, arrived, mut fates } =
@@ -124,10 +125,7 @@ pub fn run(
         outcome.sent_again = selection.lost;
         let sending = match sending {
             Some(sending) => sending,
-            None => {
-                let packs = push.checked(send::packs(selection)?, &arrived)?;
-                Sending::begin(remote, packs, &arrived, runtime)
-            }
+            None => Sending::begin(remote, send::packs(selection)?, &arrived, runtime),
         };
         push.send(remote, found, sending, &mut outcome)?;
         let publication = remote.publication(selection.packs())?;
@@ -181,15 +179,15 @@ pub fn send_packs(
 /// stands. Returns where it stood. Objects stay.
 ///
 /// # Errors
-/// [`RemoteError::NoRef`], [`RemoteError::Raced`], [`RemoteError::LocalStore`].
+/// [`RemoteError::NoRef`], [`RemoteError::Raced`].
 pub fn delete(
     remote: &RemoteStore,
     name: &RefName,
     expected: Option<CommitId>,
     runtime: &Handle,
 ) -> Result<CommitId, RemoteError> {
-    remote.must_take_pushes()?;
     runtime.block_on(async {
+        remote.client().begin_push().await?;
         let location = || remote.location().to_owned();
         let (found, slot) = futures::join!(remote.look(), remote.slot(name));
         if found? == Found::Nothing {
@@ -369,22 +367,8 @@ impl<'a> Push<'a> {
         if !goes {
             return Ok(Some((selection, None)));
         }
-        let packs = self.checked(packs, &HashMap::new())?;
         let sending = Sending::begin(remote, packs, &HashMap::new(), self.runtime);
         Ok(Some((selection, Some(sending))))
-    }
-
-    /// Checks packs before they are sent. A damaged one is shadowed.
-    fn checked(
-        &self,
-        packs: Vec<Pack>,
-        arrived: &HashMap<String, u64>,
-    ) -> Result<Vec<Pack>, RemoteError> {
-        if let Err(error) = send::check(&packs, arrived) {
-            let _ = self.repo.store().shadow_damage(&error);
-            return Err(error.into());
-        }
-        Ok(packs)
     }
 
     fn select(
@@ -489,12 +473,72 @@ impl<'a> Push<'a> {
         };
         let (created, sent) =
             self.runtime.block_on(async { futures::join!(create, sending.finish(self.observer)) });
-        created?;
+        if let Err(RemoteError::Store(error)) = &sent {
+            // A pack that is not what its name says must not be relied on here either.
+            let _ = self.repo.store().shadow_damage(error);
+        }
         (outcome.packs, outcome.sent_bytes) = sent?;
+        created?;
         Ok(())
     }
 
     async fn move_refs(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
+        let made = self.made(remote, slots, fates);
+        self.refuse_beside(remote, &made, fates).await;
+        self.move_all(remote, slots, fates).await;
+        self.take_back(remote, &made, fates).await;
+    }
+
+    /// Positions of the refs that are made in a store that is there, where the service does
+    /// not keep names apart.
+    fn made(&self, remote: &RemoteStore, slots: &[Slot], fates: &[Fate]) -> Vec<usize> {
+        if remote.client().keeps_names_apart() || remote.is_new() {
+            return Vec::new();
+        }
+        let goes = |at: &usize| matches!(fates[*at], Fate::Go) && slots[*at].commit.is_none();
+        (0..fates.len()).filter(goes).collect()
+    }
+
+    /// Does not make a ref that would be beside one that stands.
+    async fn refuse_beside(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
+        for (at, way) in self.beside(remote, made).await {
+            if let Some(error) = remote.cannot_be_made(&self.options.refs[at].name, &way) {
+                fates[at] = Fate::Not(error);
+            }
+        }
+    }
+
+    /// Deletes refs that were made while somebody else made one beside them.
+    async fn take_back(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
+        let moved = |at: &usize| matches!(fates[*at], Fate::Moved(None));
+        let made: Vec<usize> = made.iter().copied().filter(moved).collect();
+        for (at, way) in self.beside(remote, &made).await {
+            let Update { name, commit, .. } = &self.options.refs[at];
+            let Some(error) = remote.stands_beside(name, &way) else { continue };
+            let error = match remote.slot(name).await {
+                Ok(slot) if slot.commit == Some(*commit) => {
+                    remote.swap(name, &slot, None).await.err().unwrap_or(error)
+                }
+                // Somebody else has moved it on.
+                _ => error,
+            };
+            fates[at] = Fate::Not(error);
+        }
+    }
+
+    /// What is in the way of some refs, by their positions.
+    async fn beside(&self, remote: &RemoteStore, made: &[usize]) -> Vec<(usize, InTheWay)> {
+        if made.is_empty() {
+            return Vec::new();
+        }
+        let name = |at: usize| &self.options.refs[at].name;
+        let names: Vec<&RefName> = made.iter().map(|at| name(*at)).collect();
+        // A service that cannot list cannot be moved on either, and says so then.
+        let Ok(mut found) = remote.in_the_way(&names).await else { return Vec::new() };
+        made.iter().filter_map(|at| Some((*at, found.remove(name(*at))?))).collect()
+    }
+
+    async fn move_all(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
         let updates = self.options.refs.iter().zip(slots).zip(fates);
         let going = updates.filter(|(_, fate)| matches!(fate, Fate::Go));
         let moves = going.map(|((update, slot), fate)| {
@@ -532,6 +576,9 @@ impl<'a> Push<'a> {
             match remote.swap_observed(&update.name, &slot, new).await {
                 Ok(()) => return Ok(Fate::Moved(slot.commit)),
                 Err(RemoteError::Raced { .. }) => {}
+                Err(error) if slot.commit.is_none() => {
+                    return Err(remote.explained(&update.name, error).await);
+                }
                 Err(error) => return Err(error),
             }
             slot = remote.slot(&update.name).await?;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     service::{client::PART_BYTES, traffic::Kind},
-    store::{Found, RemoteError, RemoteStore},
+    store::{Found, RemoteError, RemoteStore, refs::Slot},
 };
 
 /// Objects on a page of a listing.
@@ -59,7 +59,7 @@ pub fn plan(
     options: &Options<'_>,
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<Plan, RemoteError> {
-    remote.must_take_pushes()?;
+    remote.must_be_another(repo.dir())?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
     let Prepared { slots, found, selection, sending: _, arrived, fates } =
@@ -85,6 +85,12 @@ pub fn plan(
         plan.add(Kind::Put, remote.publication(selection.packs())?.objects());
     }
     add_moves(&mut plan, remote, going, found == Found::Nothing);
+    let is_made = |(slot, fate): (&Slot, &Fate)| slot.commit.is_none() && matches!(fate, Fate::Go);
+    let makes = slots.iter().zip(&fates).any(is_made);
+    if makes && found == Found::Store && !remote.client().keeps_names_apart() {
+        // Before and after: see `store::names`.
+        plan.add(Kind::List, 2);
+    }
     let told = options.refs.iter().zip(slots).zip(fates);
     plan.refs = told.map(|((update, slot), fate)| fate.told(update, &slot)).collect();
     Ok(plan)

@@ -8,7 +8,7 @@ use snap_core::{
         io::PathError,
         observe::{Observer, Phase},
     },
-    ops::select::Selection,
+    ops::{select::Selection, staged},
     store::StoreError,
 };
 use tokio::{runtime::Handle, task::JoinSet};
@@ -56,25 +56,26 @@ pub(super) fn packs_at(
     paths.into_iter().map(pack).collect()
 }
 
-/// Checks that packs are the bytes that their names say: a service that stores
-/// them does not look.
-pub(super) fn check(packs: &[Pack], arrived: &HashMap<String, u64>) -> Result<(), StoreError> {
-    for pack in packs.iter().filter(|pack| !pack.is_in(arrived)) {
-        let mut file =
-            fs_err::File::open(&pack.path).map_err(PathError::when("open", &pack.path))?;
-        let mut hasher = blake3::Hasher::new();
-        std::io::copy(&mut file, &mut hasher).map_err(PathError::when("read", &pack.path))?;
-        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
-        if actual != pack.id {
-            return Err(StoreError::PackHash { pack: pack.id, actual });
-        }
+/// What hindered a pack from being sent. One that was refused for its bytes is read
+/// again: it is damaged here, or was damaged on the way.
+async fn hindered(pack: Pack, error: ServiceError) -> RemoteError {
+    if !matches!(error.what, What::Damaged | What::Refused) {
+        return error.into();
     }
-    Ok(())
+    let id = pack.id;
+    let read = move || staged::hash_of(&pack.path);
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Ok(hash)) if hash.as_bytes() != id.as_bytes() => {
+            let actual = PackId::from_bytes(*hash.as_bytes());
+            StoreError::PackHash { pack: id, actual }.into()
+        }
+        _ => error.into(),
+    }
 }
 
 /// Packs on their way. When this is dropped they are given up.
 pub(super) struct Sending {
-    tasks: JoinSet<Result<u64, ServiceError>>,
+    tasks: JoinSet<Result<u64, RemoteError>>,
     progress: Arc<Progress>,
     total: u64,
     /// Packs that were there.
@@ -105,8 +106,11 @@ impl Sending {
             sending.total += pack.bytes;
             let (client, progress) = (remote.client().clone(), Arc::clone(&sending.progress));
             let send = async move {
-                client.write_file(&pack.key(), (&pack.path, pack.bytes), &progress).await?;
-                Ok(pack.bytes)
+                let file = (&*pack.path, pack.bytes);
+                match client.write_file(&pack.key(), file, &progress).await {
+                    Ok(()) => Ok(pack.bytes),
+                    Err(error) => Err(hindered(pack, error).await),
+                }
             };
             sending.tasks.spawn_on(send, runtime);
         }
@@ -132,8 +136,9 @@ impl Sending {
                 Ok(Some(done)) => match done.expect("sending does not panic") {
                     Ok(sent) => (packs, bytes) = (packs + 1, bytes + sent),
                     // Others stop because of the first.
-                    Err(error) if error.what == What::Stopped && failed.is_some() => {}
-                    Err(error) => failed = failed.or(Some(RemoteError::from(error))),
+                    Err(RemoteError::Service(error))
+                        if error.what == What::Stopped && failed.is_some() => {}
+                    Err(error) => failed = failed.or(Some(error)),
                 },
                 Err(_) if observer.cancelled() && failed.is_none() => {
                     failed = Some(RemoteError::Interrupted);
