@@ -340,7 +340,8 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::Conflict`] when it does not stand there, [`Code::Rejected`] when
-    /// there is no such commit, or one name would be a folder of the other.
+    /// there is no such commit, or one name would be a folder of the other,
+    /// [`Code::Invalid`] when no new ref may have that name.
     pub fn swap(
         &self,
         name: &RefName,
@@ -356,6 +357,11 @@ impl Repository {
             self.check_whole(new)?;
         }
         let change = Change { time: Time::now(), who, reason: "push" };
+        if expected.commit().is_none() && new.is_some() && name.check_new().is_err() {
+            let why =
+                "the name contains a character that is not seen or turns the direction of others";
+            return Err(Problem::new(Code::Invalid, why));
+        }
         let text = expected.text();
         let must =
             text.as_ref().map_or(refs::Expected::At(expected.commit()), refs::Expected::Says);
