@@ -120,6 +120,11 @@ impl Staged {
         }
     }
 
+    /// Has packs checked again when they are next asked for.
+    pub(super) fn check_again(&self, ids: &BTreeSet<PackId>) {
+        self.checked().retain(|id| !ids.contains(id));
+    }
+
     /// Has packs wait for as long as if they had just come.
     pub(super) fn keep_on(&self, ids: &BTreeSet<PackId>) {
         for id in ids {
@@ -293,7 +298,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, PathError> {
 }
 
 /// What the bytes of a file hash to.
-pub(super) fn hash_of(path: &Path) -> Result<blake3::Hash, PathError> {
+pub(crate) fn hash_of(path: &Path) -> Result<blake3::Hash, PathError> {
     let mut hasher = blake3::Hasher::new();
     let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
     hasher.update_reader(file).map_err(PathError::when("read", path))?;
