@@ -313,7 +313,10 @@ impl Hub {
             }
             return Repository::open_behind(name, upstream);
         }
-        let dir = self.dir(name).and_then(|dir| store_in(&dir));
+        let dir = self.dir(name).and_then(|dir| match &self.place {
+            Place::Folder(_) => served_in(&dir),
+            Place::Store(_) | Place::Upstream(_) => store_in(&dir),
+        });
         // A disk that is not mounted is not a repository that was never made.
         let dir = dir.ok_or_else(|| match (self.is_there(), &self.place) {
             (true, _) | (false, Place::Upstream(_)) => none(),
@@ -356,14 +359,17 @@ impl Hub {
         }
     }
 
-    /// Where a repository lies, or would: in no other one.
+    /// Where a repository lies, or would: in no other one, and behind no symbolic
+    /// link, which may lead out of what is served.
     fn dir(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
             Place::Store(dir) => (name == ONLY).then(|| dir.clone()),
             Place::Folder(folder) if is_name(name) => {
                 let above = name.match_indices('/').map(|(end, _)| folder.join(&name[..end]));
-                let is_inside = above.into_iter().any(|dir| store_in(&dir).is_some());
-                (!is_inside).then(|| folder.join(name))
+                let dir = folder.join(name);
+                let is_elsewhere =
+                    above.into_iter().any(|dir| dir.is_symlink() || store_in(&dir).is_some());
+                (!is_elsewhere && !dir.is_symlink()).then_some(dir)
             }
             Place::Folder(_) | Place::Upstream(_) => None,
         }
@@ -390,6 +396,12 @@ pub fn home(path: &Path) -> Result<PathBuf, RepoError> {
 fn store_in(dir: &Path) -> Option<PathBuf> {
     let inside = dir.join(STORE_FOLDER);
     [dir.to_owned(), inside].into_iter().find(|dir| dir.join(config::FILE).is_file())
+}
+
+/// The same in a folder that is served: neither the folder nor the store is a
+/// symbolic link.
+fn served_in(dir: &Path) -> Option<PathBuf> {
+    store_in(dir).filter(|store| !dir.is_symlink() && !store.is_symlink())
 }
 
 /// Whether a name is one for a repository: parts of letters, digits, `.`, `_` and
@@ -431,7 +443,7 @@ fn find(folder: &Path, prefix: &str, levels: usize, names: &mut Vec<String>) {
         if !is_name(&name) || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        if store_in(&entry.path()).is_some() {
+        if served_in(&entry.path()).is_some() {
             names.push(name);
         } else if levels > 1 {
             find(&entry.path(), &format!("{name}/"), levels - 1, names);
@@ -467,6 +479,33 @@ mod tests {
         }
         assert!(!is_name(&"a".repeat(NAME_BYTES + 1)));
         assert!(!is_name("a/b/c/d/e"));
+    }
+
+    #[test]
+    fn a_symbolic_link_is_neither_listed_nor_opened_nor_a_place_for_a_repository() {
+        let (outside, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let config = snap_core::repo::Config::default().to_text();
+        let there = Hub::open(outside.path()).unwrap();
+        there.create("secret", &config).unwrap();
+        let link = |from: &Path, to: &str| {
+            std::os::unix::fs::symlink(from, folder.path().join(to)).unwrap();
+        };
+        link(&outside.path().join("secret"), "link");
+        link(outside.path(), "team");
+        fs_err::create_dir(folder.path().join("project")).unwrap();
+        link(&outside.path().join("secret"), "project/.snap");
+        let hub = Hub::open(folder.path()).unwrap();
+        for name in ["link", "team/secret", "project"] {
+            assert_eq!(hub.get(name).unwrap_err().code, Code::NoRepository, "{name}");
+        }
+        for name in ["link", "team/new", "link/new"] {
+            assert_eq!(hub.create(name, &config).unwrap_err().code, Code::NoRepository, "{name}");
+        }
+        assert!(hub.names().is_empty());
+        assert_eq!(there.names(), ["secret"]);
+        // What is served may itself be named by a link.
+        link(outside.path(), "served");
+        assert_eq!(Hub::open(&folder.path().join("served")).unwrap().names(), ["secret"]);
     }
 
     #[test]

@@ -100,7 +100,12 @@ impl Crafted {
 
     /// Lets the branch stand at a commit of this tree.
     pub(crate) fn commit(&self, tree: TreeId) -> CommitId {
-        let (id, claim) = commit(tree);
+        self.commit_after(tree, Vec::new())
+    }
+
+    /// The same of a commit with parents.
+    pub(crate) fn commit_after(&self, tree: TreeId, parents: Vec<CommitId>) -> CommitId {
+        let (id, claim) = commit_after(tree, parents);
         self.add(&[claim]);
         fs_err::write(self.store().join("refs/heads/main"), format!("{id}\n")).unwrap();
         id
@@ -117,9 +122,13 @@ pub(crate) fn tree(bytes: Vec<u8>) -> (TreeId, Claim) {
 }
 
 pub(crate) fn commit(tree: TreeId) -> (CommitId, Claim) {
+    commit_after(tree, Vec::new())
+}
+
+fn commit_after(tree: TreeId, parents: Vec<CommitId>) -> (CommitId, Claim) {
     let commit = Commit {
         tree,
-        parents: Vec::new(),
+        parents,
         time: START,
         author: "Eve".into(),
         host: "box".into(),

@@ -502,3 +502,39 @@ fn a_tree_of_more_paths_than_anybody_can_walk_is_searched_quickly() {
     let options = stats::Options { commits: 1, files: 1 };
     stats::run(repo.store(), &[tip], &options, &Silent).unwrap();
 }
+
+/// A tree with `levels` folders below each other, each of which is in the one above
+/// under `names`, and with a file of this content in the lowest.
+fn expanding(crafted: &Crafted, levels: usize, names: &[&[u8]], content: &[u8]) -> TreeId {
+    let file = Body::File(snap_core::base::id::BlobId::of(content), content.len() as u64);
+    let (mut id, claim) = tree(leaf(&[(b"file", file)]));
+    let mut claims = vec![blob(content), claim];
+    for _ in 0..levels {
+        let entries: Vec<_> = names.iter().map(|name| (*name, Body::Folder(id))).collect();
+        let (above, claim) = tree(leaf(&entries));
+        claims.push(claim);
+        id = above;
+    }
+    crafted.add(&claims);
+    id
+}
+
+#[test]
+fn changes_in_more_paths_than_anybody_can_walk_are_counted_quickly() {
+    let names: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    for (levels, files) in [(3, 64), (60, u64::MAX)] {
+        let crafted = Crafted::empty();
+        let first = crafted.commit(expanding(&crafted, levels, &names, b"one"));
+        let tree = expanding(&crafted, levels, &names, b"two, longer");
+        let second = crafted.commit_after(tree, vec![first]);
+        let repo = crafted.repo();
+        let options = stats::Options { commits: 2, files: 2 };
+        let outcome = stats::run(repo.store(), &[second], &options, &Silent).unwrap();
+        let added = &outcome.commits[0].added;
+        assert_eq!(added.changed_files, files);
+        assert_eq!(added.changed_bytes, files.saturating_mul(11));
+        assert_eq!((added.data.objects, added.data.raw_bytes), (1, 11));
+        assert_eq!(added.meta.objects, levels as u64 + 2);
+        assert_eq!(outcome.files.len(), 2);
+    }
+}

@@ -31,6 +31,7 @@ mod uploads;
 mod upstream;
 mod upstream_at_once;
 mod upstream_away;
+mod upstream_damaged;
 mod upstream_full;
 mod upstream_hangs;
 mod upstream_many;

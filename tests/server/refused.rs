@@ -356,3 +356,25 @@ async fn who_is_refused_comes_to_read_why() {
         refused(part, 413, "too-large").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_ref_has_no_name_that_steers_what_is_shown() {
+    let place = Place::new();
+    let commit = place.change("a", "first");
+    let serving = Serving::of(&place);
+    let hidden = "\u{202e}nigol";
+    let moved = format!("{{\"commit\": \"{commit}\"}}");
+    for kind in ["heads", "tags"] {
+        let put = serving.put(&format!("refs/{kind}/{hidden}"), moved.clone());
+        refused(put.header("if-none-match", "*"), 400, "invalid").await;
+    }
+    // One that exists is read and can be deleted.
+    let name = snap_core::repo::ref_name::RefName::branch(hidden).unwrap();
+    fs_err::copy(place.store().join("refs/heads/main"), name.file(&place.store())).unwrap();
+    let path = format!("refs/heads/{hidden}");
+    let read = serving.get(&path).send().await.unwrap();
+    assert_eq!(read.status(), 200);
+    let tag = read.headers()["etag"].clone();
+    let gone = serving.client.delete(format!("{}/{path}", serving.base)).header("if-match", tag);
+    assert_eq!(gone.send().await.unwrap().status(), 204);
+}

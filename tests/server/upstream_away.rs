@@ -14,7 +14,7 @@ use crate::{
 /// A server with a store, a proxy before it, and a relay before that.
 pub(crate) struct Relayed {
     pub(crate) there: Place,
-    pub(crate) _server: Serving,
+    pub(crate) server: Serving,
     pub(crate) proxy: Proxy,
     pub(crate) relay: Serving,
     pub(crate) cache: tempfile::TempDir,
@@ -27,7 +27,7 @@ impl Relayed {
         let proxy = Proxy::start(server.origin());
         let cache = tempfile::tempdir().unwrap();
         let relay = relay(&proxy.endpoint(), cache.path());
-        Self { there, _server: server, proxy, relay, cache }
+        Self { there, server, proxy, relay, cache }
     }
 
     /// A commit there, all of which is here then.

@@ -17,7 +17,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
-    let Relayed { there, _server, proxy, relay: first, cache } = Relayed::new();
+    let Relayed { there, server: _server, proxy, relay: first, cache } = Relayed::new();
     let commit = there.change("a", "first");
     proxy.add(Rule::new(Fault::Stall).test(|seen| !seen.path.ends_with("/config")));
     let mut serving = Some(first);

@@ -110,3 +110,23 @@ async fn a_store_that_is_removed_while_it_is_served_is_not_an_empty_one() {
     let unready = serving.client.get(&ready).send().await.unwrap();
     assert_eq!(unready.status(), StatusCode::SERVICE_UNAVAILABLE);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_upstream_has_lost_is_listed_as_it_is_served() {
+    let (folder, cache, place) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Place::new());
+    let commit = place.change("a", "first");
+    fs_err::rename(place.store(), folder.path().join("default")).unwrap();
+    let serving = Serving::over(folder.path());
+    let relay = relay(serving.origin(), cache.path());
+    assert_eq!(stands(&relay, "main").await, Some(commit));
+    fs_err::remove_dir_all(folder.path().join("default")).unwrap();
+    pause().await;
+    for url in [format!("{}/refs", relay.base), format!("{}/v1/repos", relay.origin())] {
+        let told = relay.client.get(&url).send().await.unwrap();
+        assert_eq!(told.status(), StatusCode::OK, "{url}");
+        assert!(told.headers().contains_key("snap-upstream"), "{url}");
+        let told = told.text().await.unwrap();
+        assert!(told.contains("main") || told.contains("\"default\""), "{url}: {told}");
+    }
+}

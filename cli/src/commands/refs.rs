@@ -120,6 +120,9 @@ pub(super) fn make(
         }
         (Taken::Move, old) => old?,
     };
+    if old.is_none() {
+        name.check_new()?;
+    }
     cx.with_change(repo.config(), &reason, |change| {
         repo.refs().update(name, old, Some(id), change)
     })?;

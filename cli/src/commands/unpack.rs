@@ -122,6 +122,9 @@ fn move_branch(
         _ => return Ok(None),
     };
     let old = repo.refs().read(&name)?;
+    if old.is_none() {
+        name.check_new()?;
+    }
     if let Some(old) = old.filter(|old| *old != commit && !args.force)
         && !refs::is_before(repo, old, commit)?
     {

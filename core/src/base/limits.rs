@@ -213,6 +213,9 @@ pub const RENAME_CANDIDATES: usize = 50_000;
 /// What such files, and the changes between them, may take in memory.
 pub const RENAME_BYTES: usize = 48 << 20;
 
+/// Pairs of folders whose differences `stats` keeps the sums of: about 12 MiB.
+pub const COMPARED_FOLDERS: usize = 1 << 16;
+
 /// Results of folders that a comparison may be ahead of what it hands out:
 /// about 400 bytes each.
 pub const DIFF_AHEAD: usize = 1 << 14;

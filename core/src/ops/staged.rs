@@ -246,6 +246,11 @@ impl Staged {
         }
     }
 
+    /// Has packs checked again when they are next asked for.
+    pub fn check_again(&self, ids: &BTreeSet<PackId>) {
+        self.checked().retain(|id| !ids.contains(id));
+    }
+
     /// Has packs wait for as long as if they had just come.
     pub fn keep_on(&self, ids: &BTreeSet<PackId>) {
         for id in ids {

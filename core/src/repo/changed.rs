@@ -72,6 +72,16 @@ impl<'a> Changed<'a> {
         &self.path
     }
 
+    /// The folder that came last and will be entered next, with those of the others.
+    pub fn ahead(&self) -> Option<&(TreeId, Vec<TreeId>)> {
+        self.next.as_ref()
+    }
+
+    /// How many folders the entry that came last lies in.
+    pub fn depth(&self) -> usize {
+        self.stack.len()
+    }
+
     /// Does not look into the folder that came last.
     pub fn skip(&mut self) {
         self.next = None;

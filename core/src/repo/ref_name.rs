@@ -80,6 +80,20 @@ impl RefName {
         }
     }
 
+    /// Checks that a new ref may have this name: it has no character that is not seen or
+    /// that changes what is seen of others. Refs of such names that exist can be read,
+    /// moved and deleted.
+    ///
+    /// # Errors
+    /// [`RefNameError`].
+    pub fn check_new(&self) -> Result<(), RefNameError> {
+        if !self.name.contains(is_unseen) {
+            return Ok(());
+        }
+        let rule = "it contains a character that is not seen or turns the direction of others";
+        Err(RefNameError { kind: self.kind, name: self.name.to_string(), rule })
+    }
+
     /// A branch.
     ///
     /// # Errors
@@ -181,6 +195,25 @@ impl Pointer {
     }
 }
 
+/// Whether a character is not seen, or changes what a terminal or a browser shows of
+/// others: line ends, direction marks, and most of Unicode's format characters. Joiners
+/// are part of words in some scripts, and stay.
+fn is_unseen(c: char) -> bool {
+    let ranges = [
+        '\u{ad}'..='\u{ad}',
+        '\u{61c}'..='\u{61c}',
+        '\u{180e}'..='\u{180e}',
+        '\u{200b}'..='\u{200b}',
+        '\u{200e}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{fff9}'..='\u{fffb}',
+        '\u{feff}'..='\u{feff}',
+        '\u{e0000}'..='\u{e007f}',
+    ];
+    c.is_control() || ranges.iter().any(|range| range.contains(&c))
+}
+
 fn broken_rule(name: &str) -> Option<&'static str> {
     let special = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
     let rules = [
@@ -272,6 +305,20 @@ mod tests {
             &"é".repeat(101),
         ] {
             assert!(RefName::branch(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_name_has_no_character_that_steers_what_is_shown() {
+        for c in ["\u{202e}", "\u{2066}", "\u{200b}", "\u{feff}", "\u{ad}", "\u{e0041}"] {
+            for name in [c.to_owned(), format!("a{c}b"), format!("a/{c}")] {
+                // One that exists is read.
+                let name = RefName::branch(&name).unwrap();
+                assert!(name.check_new().is_err(), "{name:?}");
+            }
+        }
+        for name in ["main", "é", "日本/語", "سلام", "می\u{200c}خواهم"] {
+            assert_eq!(RefName::branch(name).unwrap().check_new(), Ok(()));
         }
     }
 

@@ -141,13 +141,16 @@ impl PackSlot {
         (secs > 0).then(|| UNIX_EPOCH + Duration::from_secs(secs))
     }
 
-    /// Opens the pack; frames that are not here come from `fetcher`.
+    /// Opens the pack; frames that are not here, or are damaged here, come from
+    /// `fetcher`.
     pub(super) fn open(&self, fetcher: Option<&Arc<Fetcher>>) -> Result<PackFile, StoreError> {
-        let pack = PackFile::open_at(&self.path, self.id, self.span)?;
-        Ok(match self.home {
-            Home::Whole => pack,
-            Home::Partial => pack.into_partial(fetcher.cloned()),
-        })
+        let pack = PackFile::open_at(&self.path, self.id, self.span);
+        if let (Err(error), Some(fetcher)) = (&pack, fetcher)
+            && !matches!(error, StoreError::Gone { .. })
+        {
+            fetcher.distant.found_damage(self.id);
+        }
+        Ok(pack?.in_place(self.home, fetcher.cloned()))
     }
 }
 

@@ -46,6 +46,12 @@ pub trait Distant: Debug + Send + Sync {
     /// Takes note that a frame of a stub was there, and need not come.
     fn was_here(&self) {}
 
+    /// Takes note that the copy of a pack in this store is damaged. Returns whether
+    /// the pack lies elsewhere for sure: then what is damaged here is read there.
+    fn found_damage(&self, _pack: PackId) -> bool {
+        false
+    }
+
     /// Where a pack lies, in words for the user, if that is known.
     fn place(&self, _pack: PackId) -> Option<String> {
         None
@@ -172,6 +178,47 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when it cannot be read, or the stub not be written.
     pub fn shed(&self, id: &PackId, may: &dyn Fn() -> bool) -> Result<bool, StoreError> {
+        self.give_up(id, may, &|| self.outline(id))
+    }
+
+    /// Replaces the copy of a pack that lies elsewhere, whole or in part and whatever
+    /// is wrong with it, with a stub made of `outline`. Returns whether that was done,
+    /// as [`Store::shed`].
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] when the outline is damaged; when the stub cannot be
+    /// written.
+    pub fn renew_stub(
+        &self,
+        outline: &Outline,
+        may: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError> {
+        let id = outline.id;
+        let tables = outline.tables();
+        let (frames, objects) = tables.map_err(|source| StoreError::Format { pack: id, source })?;
+        if !self.give_up(&id, may, &|| Ok(outline.clone()))? {
+            return Ok(false);
+        }
+        let is_of = |error: &Arc<StoreError>| error.damaged_pack() == Some(id);
+        if self.unreadable_packs().iter().any(is_of) {
+            let sealed = Sealed { id, frames, objects, file_bytes: outline.file_bytes };
+            self.add_sealed(&sealed, Home::Partial);
+        }
+        self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            catalog.heal(&id);
+            (catalog, ())
+        });
+        self.withdraw_healed()?;
+        Ok(true)
+    }
+
+    fn give_up(
+        &self,
+        id: &PackId,
+        may: &dyn Fn() -> bool,
+        outline: &dyn Fn() -> Result<Outline, StoreError>,
+    ) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
         let Some(home) = self.catalog().slot(id).map(|slot| slot.home) else { return Ok(false) };
         let path = layout.path(home, id);
@@ -180,7 +227,7 @@ impl Store {
         if locked.file().try_lock().is_err() || !is_at(&path, locked.file())? || !may() {
             return Ok(false);
         }
-        let outline = self.outline(id)?;
+        let outline = outline()?;
         let replaced = match self.replace_with_stub(&outline) {
             Err(error) if error.is_full() => {
                 // Whoever has the file open keeps its bytes, and the disk its room, until
@@ -280,18 +327,22 @@ pub(super) fn is_at(path: &Path, file: &fs::File) -> Result<bool, StoreError> {
 }
 
 impl PackFile {
-    /// What it says of itself.
+    /// What it says of itself, read again and checked.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when its ends cannot be read.
+    /// [`StoreError::Io`] when its ends cannot be read, [`StoreError::Format`] when they
+    /// were damaged since it was opened.
     pub fn outline(&self) -> Result<Outline, StoreError> {
-        let start = self.frames_start();
-        let end = self.frames_end();
-        Ok(Outline {
-            id: self.id(),
-            file_bytes: self.file_bytes(),
-            head: self.bytes(0..start)?,
-            tail: self.bytes(end..self.file_bytes())?,
+        let read = || {
+            let (id, file_bytes) = (self.id(), self.file_bytes());
+            let head = self.bytes(0..self.frames_start())?;
+            let tail = self.bytes(self.frames_end()..file_bytes)?;
+            let outline = Outline { id, file_bytes, head, tail };
+            outline.tables().map_err(|source| StoreError::Format { pack: id, source })?;
+            Ok(outline)
+        };
+        read().inspect_err(|_| {
+            self.report_damage();
         })
     }
 }

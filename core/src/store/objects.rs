@@ -273,6 +273,11 @@ impl Store {
         packs
     }
 
+    /// How many packs there are.
+    pub fn pack_count(&self) -> usize {
+        self.catalog().numbers.len()
+    }
+
     /// Where a pack lies; one that is not there would lie among the whole ones.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
         let catalog = self.catalog();

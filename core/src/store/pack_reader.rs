@@ -114,10 +114,19 @@ impl PackFile {
         })
     }
 
-    /// The same as a pack of which some frames lie elsewhere.
-    pub(super) fn into_partial(self, fetcher: Option<Arc<Fetcher>>) -> Self {
-        let here = self.frames.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { home: Home::Partial, here, fetcher, ..self }
+    /// The same as a pack of that kind, of which frames may come from elsewhere.
+    pub(super) fn in_place(self, home: Home, fetcher: Option<Arc<Fetcher>>) -> Self {
+        let here = match home {
+            Home::Whole => Vec::new(),
+            Home::Partial => self.frames.iter().map(|_| AtomicBool::new(false)).collect(),
+        };
+        Self { home, here, fetcher, ..self }
+    }
+
+    /// Reports that this copy is damaged. Returns whether the pack can be read from
+    /// elsewhere.
+    pub(super) fn report_damage(&self) -> bool {
+        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.distant.found_damage(self.id))
     }
 
     /// Its name.
@@ -152,16 +161,21 @@ impl PackFile {
     pub fn objects(&self) -> Result<Vec<Object>, StoreError> {
         let mut table = vec![0; self.trailer.object_table_bytes()];
         let offset = self.trailer.footer_offset() + self.trailer.frame_table_bytes() as u64;
-        self.read_at(&mut table, offset)?;
-        let objects = self.trailer.decode_objects(&table, &self.frames);
-        objects.map_err(|source| StoreError::Format { pack: self.id, source })
+        let read = self.read_at(&mut table, offset);
+        let objects = read.and_then(|()| {
+            let objects = self.trailer.decode_objects(&table, &self.frames);
+            objects.map_err(|source| StoreError::Format { pack: self.id, source })
+        });
+        objects.inspect_err(|_| {
+            self.report_damage();
+        })
     }
 
     /// Reads a frame as it is stored and checks its checksum.
     ///
     /// # Errors
-    /// [`StoreError::Frame`] when the checksum does not match; of a partial
-    /// pack [`StoreError::Absent`], or why it could not be fetched.
+    /// [`StoreError::Frame`] when the checksum does not match; of a pack that
+    /// lies elsewhere [`StoreError::Absent`], or why it could not be fetched.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let mut stored = Vec::new();
         self.stored_into(frame, &mut stored)?;
@@ -174,12 +188,16 @@ impl PackFile {
     /// As [`PackFile::stored`].
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
         if self.may_be_here(frame) && self.reads_right(frame, stored)? {
-            if let Some(fetcher) = &self.fetcher {
+            if let Some(fetcher) = self.fetcher.as_ref().filter(|_| self.home == Home::Partial) {
                 fetcher.distant.was_here();
             }
             return Ok(());
         }
         match (self.home, &self.fetcher) {
+            // Only this copy is damaged: the frame is read where the pack lies, too.
+            (Home::Whole, Some(fetcher)) if self.report_damage() && !fetcher.is_paused() => {
+                self.fetch(fetcher, frame, stored)
+            }
             (Home::Whole, _) => {
                 Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset })
             }
@@ -207,8 +225,12 @@ impl PackFile {
             *stored = vec![0; bytes];
         }
         stored.resize(bytes, 0);
-        self.read_at(stored, frame.offset)?;
-        let is_right = pack::checksum(stored) == frame.checksum;
+        let is_right = match self.read_at(stored, frame.offset) {
+            Ok(()) => pack::checksum(stored) == frame.checksum,
+            // Cut short, or on a disk that cannot read it.
+            Err(error) if !self.report_damage() => return Err(error),
+            Err(_) => false,
+        };
         self.set_here(frame, is_right);
         Ok(is_right)
     }
@@ -241,7 +263,8 @@ impl PackFile {
                 place: fetcher.distant.place(self.id),
             });
         }
-        let keeps = frame.class == Class::Metadata || fetcher.distant.keeps_contents();
+        let keeps = self.home == Home::Partial
+            && (frame.class == Class::Metadata || fetcher.distant.keeps_contents());
         // Where it cannot be kept it is fetched again.
         if keeps && fetcher.disk.fill(&self.path, frame.offset, stored).is_ok() {
             self.mark_here(frame);

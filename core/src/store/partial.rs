@@ -264,11 +264,12 @@ impl Store {
     }
 
     /// Writes a range of a pack's bytes, whole or partial, to `out`. Frames that are
-    /// not here are fetched, and kept where there is room for them; each is checked
-    /// against its checksum.
+    /// not here are fetched, and kept where there is room for them. All that is
+    /// written was checked against a checksum. **Not** checked: the hash of the whole.
     ///
     /// # Errors
-    /// [`StoreError`] when a frame cannot be had, and those of `out`.
+    /// [`StoreError`] when a frame cannot be had or a table is damaged, and those of
+    /// `out`.
     pub fn copy_pack(
         &self,
         pack: &PackId,
@@ -276,6 +277,10 @@ impl Store {
         out: &mut dyn io::Write,
     ) -> Result<(), CopyError> {
         let file = self.shared_pack(pack)?;
+        if range.start < file.frames_start() || range.end > file.frames_end() {
+            // The tables may have been damaged since the pack was opened.
+            self.open_pack(pack)?.objects()?;
+        }
         let wanted = |frame: &&Frame| {
             let of = frame.range();
             of.start < range.end && range.start < of.end

@@ -133,6 +133,16 @@ impl Mirror {
         self.names().clone()
     }
 
+    /// Whether the folder still has, readable, all packs of the files of outlines that
+    /// were taken in.
+    pub fn is_intact(&self) -> bool {
+        if self.store.refresh().is_err() || !self.store.unreadable_packs().is_empty() {
+            return false;
+        }
+        let here: HashSet<PackId> = self.store.packs().into_iter().collect();
+        self.names().values().flatten().all(|id| here.contains(id))
+    }
+
     fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,10 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 
-use crate::problem::{Code, Problem};
+use crate::{
+    problem::{Code, Problem},
+    settings::is_host,
+};
 
 /// From where a browser says that it asks.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -50,6 +53,19 @@ pub(super) fn runs(path: &str, headers: &HeaderMap) -> Option<Problem> {
     let runs = said(headers, &DEST).is_some_and(|dest| RUNS.contains(&dest));
     let why = "this is no script, stylesheet or worker for a page";
     (runs && !path.starts_with(OURS)).then(|| Problem::new(Code::Forbidden, why))
+}
+
+/// Why a request is refused that does not say, once and as a host, whom it is for, if
+/// it is: what stands before this server may have read another name in it.
+pub(super) fn malformed_host(headers: &HeaderMap) -> Option<Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?;
+    let why = match (host.to_str(), hosts.next()) {
+        (_, Some(_)) => "there is more than one `Host`",
+        (Ok(host), None) if host.is_empty() || is_host(host) => return None,
+        _ => "`Host` is not a host",
+    };
+    Some(Problem::new(Code::Invalid, why))
 }
 
 /// Why a request is refused that a page elsewhere may have made, if it is.
@@ -106,6 +122,25 @@ mod tests {
         for host in ["evil.example:7627", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
             assert!(!is_here(host), "{host}");
         }
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let of = |hosts: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(header::HOST, HeaderValue::from_bytes(host.as_bytes()).unwrap());
+            }
+            malformed_host(&headers).map(|problem| problem.code)
+        };
+        for good in ["localhost", "[::1]", "[::1]:80", "10.0.0.1:1", "a.example.", ""] {
+            assert_eq!(of(&[good]), None, "{good}");
+        }
+        assert_eq!(of(&[]), None, "a program");
+        for bad in ["[::1].evil", "[::1]evil:80", "a@b", "a#b", "a:b", "a b", "\u{e4}"] {
+            assert_eq!(of(&[bad]), Some(Code::Invalid), "{bad}");
+        }
+        assert_eq!(of(&["localhost", "localhost"]), Some(Code::Invalid));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use http::{Extensions, HeaderMap, Method};
 
 use super::{
     Access,
-    browser::{foreign, runs},
+    browser::{foreign, malformed_host, runs},
     cookie::Cookie,
     from_header,
     need::{Need, need},
@@ -48,7 +48,9 @@ pub async fn guard<A: Future<Output = Response>>(
         needs => needs,
     };
     let is_secret = access.is_secret(request.headers(), request.extensions());
-    let asked = match runs(&path, request.headers()).or_else(|| access.foreign(&request)) {
+    let headers = request.headers();
+    let wrong = malformed_host(headers).or_else(|| runs(&path, headers));
+    let asked = match wrong.or_else(|| access.foreign(&request)) {
         Some(problem) => Err(problem),
         None => access.who(&needs, &method, (request.headers(), is_secret), address).await,
     };

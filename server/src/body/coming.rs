@@ -20,6 +20,9 @@ const LEAST_BYTES: u64 = 16 << 10;
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: u64 = 32 << 20;
 
+/// Nor for longer after the last of them.
+const LINGER_PAUSE: Duration = Duration::from_secs(1);
+
 /// How much of a body is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept {
@@ -72,11 +75,14 @@ impl Coming {
         }
     }
 
-    /// Reads on for a while.
+    /// Reads on for a while, as long as something comes: a sender that pauses may
+    /// wait for the answer.
     pub(super) async fn linger(mut self) {
         self.left = LINGER_BYTES;
         self.go_on();
-        let read = async { while let Some(Ok(_)) = self.next().await {} };
+        let read = async {
+            while let Ok(Some(Ok(_))) = tokio::time::timeout(LINGER_PAUSE, self.next()).await {}
+        };
         let _ = tokio::time::timeout(LINGER, read).await;
     }
 
@@ -138,6 +144,15 @@ mod tests {
             (number < pieces).then(|| (Ok::<_, io::Error>(vec![7; bytes]), number + 1))
         });
         Body::from_stream(pieces)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_pauses_is_told_at_once_why_a_body_is_refused() {
+        for (every, longest) in [(Duration::from_secs(60), 1), (LINGER_PAUSE / 2, 5)] {
+            let (began, headers) = (Instant::now(), HeaderMap::new());
+            linger(&headers, slow(1000, 1000, every)).await;
+            assert_eq!(began.elapsed().as_secs(), longest, "{every:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

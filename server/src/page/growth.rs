@@ -32,7 +32,7 @@ const FILES: usize = 10;
 /// Nobody counts for longer.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// What failed is tried again after so long.
+/// What failed is tried again after so long, or after the usual rest if that is longer.
 const AGAIN: Duration = Duration::from_secs(300);
 
 /// A count rests for so many times as long as it took, so that repositories in
@@ -102,9 +102,14 @@ pub(super) fn stored_bytes(added: &Added) -> u64 {
     added.data.stored_bytes() + added.meta.stored_bytes()
 }
 
-/// It could not be counted; the log says why.
+/// Why a repository is not counted; the log says more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Failed;
+pub(super) enum Failed {
+    /// Something in it cannot be read.
+    Unreadable,
+    /// It takes longer than [`LONGEST`].
+    TooLarge,
+}
 
 /// How a count ended.
 type Counted = Result<Arc<Grown>, Failed>;
@@ -131,7 +136,7 @@ impl Known {
     fn is_old(&self, tips: &[CommitId]) -> bool {
         let Some(last) = &self.last else { return true };
         match self.grown {
-            Some(Err(Failed)) => last.ended.elapsed() > AGAIN,
+            Some(Err(_)) => last.ended.elapsed() > AGAIN.max(last.took * RESTS),
             _ => last.tips != tips && last.ended.elapsed() >= last.took * RESTS,
         }
     }
@@ -187,6 +192,9 @@ impl Growth {
                 match count(&counted, &tips) {
                     Ok(outcome) => counting.counted = Ok(Arc::new(Grown::new(outcome))),
                     Err(error) => {
+                        if matches!(error, PastError::Interrupted) {
+                            counting.counted = Err(Failed::TooLarge);
+                        }
                         let (name, error) = (counted.name(), causes(&error));
                         tracing::warn!(name, %error, "not counted");
                     }
@@ -220,7 +228,8 @@ impl Growth {
         known.grown.take_if(|grown| grown.is_err());
         let (name, tips) = (name.to_owned(), tips.to_vec());
         let began = Instant::now();
-        Some(Counting { growth: self.clone(), name, tips, began, counted: Err(Failed) })
+        let counted = Err(Failed::Unreadable);
+        Some(Counting { growth: self.clone(), name, tips, began, counted })
     }
 }
 
@@ -243,7 +252,7 @@ mod tests {
             panic!("in the midst of it");
         });
         assert!(broken.join().is_err());
-        let failed = || matches!(growth.known()["a"].grown, Some(Err(Failed)));
+        let failed = || matches!(growth.known()["a"].grown, Some(Err(Failed::Unreadable)));
         assert!(failed() && !growth.known()["a"].is_counting);
         assert!(growth.begins("a", &[]).is_none(), "it would fail again");
         let moved = [CommitId::of(b"another")];
@@ -277,6 +286,18 @@ mod tests {
         growth.ended("a", took * RESTS, took);
         assert!(growth.begins("a", &[]).is_none(), "nothing has changed");
         assert!(growth.begins("a", &moved).is_some());
+    }
+
+    #[test]
+    fn one_that_takes_too_long_rests_as_long_as_others() {
+        let growth = Growth::default();
+        let mut first = growth.begins("a", &[]).unwrap();
+        first.counted = Err(Failed::TooLarge);
+        drop(first);
+        growth.ended("a", AGAIN * 2, LONGEST);
+        assert!(growth.begins("a", &[]).is_none(), "it would have a slot most of the time");
+        growth.ended("a", LONGEST * RESTS + Duration::from_secs(1), LONGEST);
+        assert!(growth.begins("a", &[]).is_some());
     }
 
     #[test]

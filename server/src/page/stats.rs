@@ -33,7 +33,7 @@ pub(super) fn view(
     let grown = match ask.pages.growth().of(repository, tips, Some(PATIENCE)) {
         Some(Ok(grown)) => grown,
         None => return Ok(shell.page(ask.around(), not_yet(&ask.links()))),
-        Some(Err(Failed)) => return Ok(shell.page(ask.around(), failed())),
+        Some(Err(why)) => return Ok(shell.page(ask.around(), failed(why))),
     };
     if grown.commit_count == 0 {
         return Ok(shell.page(ask.around(), html! {
@@ -62,11 +62,19 @@ fn not_yet(links: &Links) -> Markup {
     }
 }
 
-fn failed() -> Markup {
+fn failed(why: Failed) -> Markup {
     html! {
         section.empty {
-            h1 { "That could not be counted" }
-            p { "Something in the store cannot be read, or there is too much of it. Whoever runs this server can find out with " code { "snap verify" } " and in its log." }
+            @match why {
+                Failed::TooLarge => {
+                    h1 { "Too large to be counted here" }
+                    p { "Counting took more than ten minutes and was stopped. " code { "snap stats" } " counts without a limit." }
+                }
+                Failed::Unreadable => {
+                    h1 { "That could not be counted" }
+                    p { "Something in the store cannot be read. Whoever runs this server can find out with " code { "snap verify" } " and in its log." }
+                }
+            }
         }
     }
 }

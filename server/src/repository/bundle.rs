@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    fs::File,
     io::{self, BufReader, Read, Write},
     ops::Range,
     path::{Path, PathBuf},
@@ -27,7 +26,7 @@ use snap_core::{
     store::{Marks, Place},
 };
 
-use super::{Repository, Whole};
+use super::Repository;
 use crate::{
     body::{Pieces, copy},
     problem::{Code, Problem},
@@ -50,6 +49,9 @@ impl Have {
         self.commits.is_empty() && self.objects.is_empty()
     }
 }
+
+/// Writes a range of the pack at a path.
+pub type CopyPack<'c> = dyn Fn(&Path, Range<u64>, &mut dyn Write) -> io::Result<()> + 'c;
 
 /// Every byte of a bundle.
 #[derive(Debug)]
@@ -95,14 +97,14 @@ impl Layout {
         self.packs.iter().all(is_there)
     }
 
-    /// Writes a part of it. `open` opens its packs.
+    /// Writes a part of it. `copy` writes a range of the pack at a path.
     ///
     /// # Errors
     /// Those of `out`, and when a pack cannot be read.
     pub fn write(
         &self,
         range: &Range<u64>,
-        open: &dyn Fn(&Path) -> io::Result<File>,
+        copy: &CopyPack<'_>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut at = write_part((0, &self.head), range, out)?;
@@ -111,7 +113,7 @@ impl Layout {
             let end = at + bytes;
             let (from, to) = (range.start.max(at), range.end.min(end));
             if from < to {
-                copy(&open(path)?, from - at..to - at, out)?;
+                copy(path, from - at..to - at, out)?;
             }
             at = end;
         }
@@ -185,19 +187,19 @@ impl Repository {
         Ok(use_it(&layout))
     }
 
-    /// Opens a pack of a bundle. Where the store lies elsewhere it may have made
-    /// room for others since it was laid out: then it comes again.
+    /// Writes a range of a pack of a bundle. Where the store lies elsewhere the pack
+    /// may have made room for others since it was laid out: then it comes again.
     ///
     /// # Errors
-    /// When it cannot be opened, or not be had again.
-    pub fn open_laid(&self, path: &Path) -> io::Result<File> {
+    /// Those of `out`, and when it cannot be read.
+    pub fn copy_laid(&self, path: &Path, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
         let id = path.file_name().and_then(|name| name.to_str()?.parse::<PackId>().ok());
         match (&self.behind, id.filter(|id| self.repo.store().packs().contains(id))) {
-            (Some(_), Some(id)) => match self.pack(&id).map_err(io::Error::other)?.0 {
-                Whole::Here(file) => Ok(file),
-                Whole::InFrames => Err(io::ErrorKind::StorageFull.into()),
-            },
-            _ => Ok(fs_err::File::open(path)?.into_parts().0),
+            (Some(_), Some(id)) => {
+                let (source, _) = self.pack(&id).map_err(io::Error::other)?;
+                self.copy_pack((&id, &source), range, out)
+            }
+            _ => copy(fs_err::File::open(path)?.file(), range, out),
         }
     }
 

@@ -248,12 +248,22 @@ impl Index {
         self.keep(&mut files, name, bytes, outlines)
     }
 
+    /// A file. One that is not what its name says goes: its packs are told of by
+    /// another one, which is in the next list.
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Problem> {
         let missing = || Problem::not_found(format_args!("file {name} of the index"));
-        if !self.files().contains_key(name) {
+        let mut files = self.files();
+        if !files.contains_key(name) {
             return Err(missing());
         }
-        read(&self.dir.join(name)).map_err(|_| missing())
+        let bytes = read(&self.dir.join(name)).ok();
+        let is_right = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().as_str() == name;
+        let bytes = bytes.filter(is_right);
+        if bytes.is_none() {
+            tracing::warn!(name, "a file of the index is damaged: it is made anew");
+            self.remove(&mut files, name);
+        }
+        bytes.ok_or_else(missing)
     }
 }
 
@@ -290,6 +300,22 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn a_file_that_was_damaged_is_not_told_and_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let repo = repo(folder.path(), 2);
+        let store = repo.store();
+        let index = Index::open(store);
+        for damage in ["", "other bytes"] {
+            let [(name, _)] = &index.current(store, &|_| true).unwrap()[..] else { panic!() };
+            let whole = index.read(name).unwrap();
+            fs_err::write(index.dir.join(name), damage).unwrap();
+            assert_eq!(index.read(name).unwrap_err().code, Code::NotFound);
+            let [(again, _)] = &index.current(store, &|_| true).unwrap()[..] else { panic!() };
+            assert_eq!(index.read(again).unwrap(), whole);
+        }
+    }
 
     /// A store with so many packs.
     fn repo(folder: &std::path::Path, packs: usize) -> Repo {

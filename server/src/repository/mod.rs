@@ -48,7 +48,7 @@ use snap_core::{
     store::CopyError,
 };
 
-pub use self::bundle::{Have, Layout};
+pub use self::bundle::{CopyPack, Have, Layout};
 pub(crate) use self::landmarks::Landmarks;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
 pub use self::single::OBJECT_BYTES;
@@ -61,11 +61,7 @@ use crate::{
     body::{self, Pieces},
     cache::Cache,
     problem::{Code, Problem},
-    upstream::{
-        Upstream,
-        behind::{Behind, Whole},
-        contact::Away,
-    },
+    upstream::{Upstream, behind::Behind, contact::Away},
 };
 
 /// Memory for how bundles are laid out, in bytes.
@@ -122,6 +118,15 @@ impl Expected {
             }
         }
     }
+}
+
+/// Where the bytes of a pack are read.
+#[derive(Debug)]
+pub enum Source {
+    /// In a file of a store that is served.
+    File(File),
+    /// In a cache and upstream, frame by frame.
+    Frames,
 }
 
 impl Repository {
@@ -246,13 +251,13 @@ impl Repository {
     /// [`Code::Damaged`] when `HEAD` is.
     pub fn known_branch(&self) -> Result<RefName, Problem> {
         let refs = self.repo.refs();
-        match refs.head()? {
+        self.read_kept(|| match refs.head()? {
             Head::Branch(name) => Ok(name),
             Head::Detached(_) => {
                 let first = refs.names(RefKind::Branch)?.into_iter().next();
                 first.ok_or_else(|| Problem::not_found("branch"))
             }
-        }
+        })
     }
 
     /// All branches and tags.
@@ -269,9 +274,11 @@ impl Repository {
     /// # Errors
     /// [`Code::Damaged`] when one is.
     pub fn known_refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
-        let mut all = self.repo.refs().list(RefKind::Branch)?;
-        all.extend(self.repo.refs().list(RefKind::Tag)?);
-        Ok(all)
+        self.read_kept(|| {
+            let mut all = self.repo.refs().list(RefKind::Branch)?;
+            all.extend(self.repo.refs().list(RefKind::Tag)?);
+            Ok(all)
+        })
     }
 
     /// Where a ref stands.
@@ -329,7 +336,8 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::Conflict`] when it does not stand there, [`Code::Rejected`] when
-    /// there is no such commit, or one name would be a folder of the other.
+    /// there is no such commit, or one name would be a folder of the other,
+    /// [`Code::Invalid`] when no new ref may have that name.
     pub fn swap(
         &self,
         name: &RefName,
@@ -337,6 +345,11 @@ impl Repository {
         new: Option<CommitId>,
         who: &str,
     ) -> Result<RefText, Problem> {
+        if expected.commit().is_none() && new.is_some() && name.check_new().is_err() {
+            let why =
+                "the name contains a character that is not seen or turns the direction of others";
+            return Err(Problem::new(Code::Invalid, why));
+        }
         if let Some(behind) = &self.behind {
             behind.swap(name, (expected.commit(), new), who)?;
             return Ok(RefText::without_nonce(new));
@@ -395,38 +408,34 @@ impl Repository {
     ///
     /// # Errors
     /// [`Code::NotFound`], [`Code::Unavailable`].
-    pub fn pack(&self, id: &PackId) -> Result<(Whole, u64), Problem> {
+    pub fn pack(&self, id: &PackId) -> Result<(Source, u64), Problem> {
         if !self.repo.store().packs().contains(id) {
             self.catch_up_now()?;
             self.refresh()?;
         }
         let missing = || Problem::not_found(format_args!("pack {id}"));
-        let whole = match &self.behind {
-            Some(behind) => behind.whole(id)?.ok_or_else(missing)?,
-            None => Whole::Here(self.open_pack(id)?.ok_or_else(missing)?),
-        };
+        if let Some(behind) = &self.behind {
+            return Ok((Source::Frames, behind.whole(id)?.ok_or_else(missing)?));
+        }
+        let file = self.open_pack(id)?.ok_or_else(missing)?;
         let path = self.repo.store().pack_path(id);
-        let meta = match &whole {
-            Whole::Here(file) => file.metadata(),
-            // A stub is as long as the pack.
-            Whole::InFrames => fs_err::metadata(&path),
-        };
-        Ok((whole, meta.map_err(PathError::when("stat", &path))?.len()))
+        let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
+        Ok((Source::File(file), length))
     }
 
-    /// Writes a range of a pack's bytes.
+    /// Writes a range of a pack's bytes. Those of a cache are checked.
     ///
     /// # Errors
     /// Those of `out`, and when the pack cannot be read.
     pub fn copy_pack(
         &self,
-        (id, whole): (&PackId, &Whole),
+        (id, source): (&PackId, &Source),
         range: Range<u64>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        match whole {
-            Whole::Here(file) => body::copy(file, range, out),
-            Whole::InFrames => match self.repo.store().copy_pack(id, range, out) {
+        match source {
+            Source::File(file) => body::copy(file, range, out),
+            Source::Frames => match self.repo.store().copy_pack(id, range, out) {
                 Err(CopyError::Out(error)) => Err(error),
                 Err(CopyError::Store(error)) => Err(io::Error::other(error)),
                 Ok(()) => Ok(()),
@@ -486,7 +495,7 @@ impl Repository {
     pub fn index(&self) -> Result<Vec<Listed>, Problem> {
         self.catch_up_now()?;
         self.refresh()?;
-        self.index.current(self.repo.store(), &|id| self.has(id))
+        self.read_kept(|| self.index.current(self.repo.store(), &|id| self.has(id)))
     }
 
     /// A file of the index.

@@ -2,12 +2,15 @@
 //! as far as that answers, and what comes is passed on. Where there is no upstream
 //! the store here is all there is.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use snap_core::base::{id::PackId, observe::Silent};
 
 use super::{Repository, Sent};
-use crate::{problem::Problem, upstream::behind::Freshness};
+use crate::{
+    problem::{Code, Problem},
+    upstream::behind::{Behind, Freshness},
+};
 
 impl Repository {
     /// Learns how it stands upstream, where it has one; what is not known
@@ -39,6 +42,40 @@ impl Repository {
             behind.publish()?;
         }
         Ok(Sent::Known)
+    }
+
+    /// Reads refs, or what else is kept of an upstream; once more where what was read
+    /// turned out to be damaged here.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(super) fn read_kept<T>(&self, read: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
+        let done = read();
+        let Some(behind) = &self.behind else { return done };
+        if behind.mend() {
+            return read();
+        }
+        match done {
+            Err(problem) if problem.code == Code::Damaged => {
+                behind.catch_up(Freshness::Now);
+                read()
+            }
+            done => done,
+        }
+    }
+
+    /// What is told of a problem: what is damaged in a cache goes well another time.
+    pub fn mended(&self, problem: Problem) -> Problem {
+        let is_cache = |behind: &Arc<Behind>| behind.mend() || !self.is_there();
+        // Where packs are lost, what is in them is not found.
+        let may_be_cache = matches!(problem.code, Code::Damaged | Code::NotFound);
+        match may_be_cache && self.behind.as_ref().is_some_and(is_cache) {
+            true => Problem {
+                retry_after_secs: Some(1),
+                ..Problem::new(Code::Unavailable, "the cache of this server was damaged")
+            },
+            false => problem,
+        }
     }
 
     /// Sends a pack that was checked upstream, where there is one.

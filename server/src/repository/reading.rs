@@ -22,9 +22,11 @@ use snap_core::{
 };
 
 use super::Repository;
-use crate::problem::{Code, Problem};
-
-use crate::causes::causes;
+use crate::{
+    causes::causes,
+    problem::{Code, Problem},
+    upstream::behind::Freshness,
+};
 
 /// A commit that a text names.
 #[derive(Clone, Debug)]
@@ -78,15 +80,23 @@ impl Repository {
     pub fn revision(&self, text: &str) -> Result<Revision, Problem> {
         self.check_seen()?;
         let revisions = Revisions::new(&self.repo, &|_| None);
-        let mut id = revisions.commit(text);
-        if id.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            // Somebody else may have brought it.
+        let find = || {
+            let id = revisions.commit(text)?;
+            Ok((id, self.repo.store().commit(&id)?))
+        };
+        let mut found: Result<_, SpecError> = find();
+        let may_be_there = |error: &SpecError| {
+            let is_kept = self.behind.is_some() && error.kind() == ErrorKind::Damaged;
+            error.kind() == ErrorKind::NotFound || is_kept
+        };
+        if found.as_ref().is_err_and(may_be_there) {
+            // Somebody else may have brought it, or a copy here may be damaged.
+            self.catch_up(Freshness::Now);
             self.refresh()?;
-            id = revisions.commit(text);
+            found = find();
         }
-        let id = id.map_err(|error| not_named(text, error))?;
+        let (id, commit) = found.map_err(|error| not_named(text, error))?;
         let is_id = text.parse().is_ok_and(|text: CommitId| text == id);
-        let commit = self.repo.store().commit(&id)?;
         Ok(Revision { id, commit, is_id })
     }
 

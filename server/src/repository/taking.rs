@@ -213,6 +213,14 @@ impl Repository {
                 Some(accept::prepare(self.repo.store(), &new, (&tips, most), observer))
             }
         };
+        if matches!(prepared, Some(Err(_))) {
+            // They may have been damaged since they were checked, or what they refer
+            // to in a cache.
+            self.staged.check_again(&new_ids);
+            if self.behind.as_ref().is_some_and(|behind| behind.mend()) {
+                return self.check_and_count(ids, most, observer);
+            }
+        }
         let one_at_a_time = self.staged.publishing()?;
         self.refresh()?;
         // Others may have had some of them count meanwhile.

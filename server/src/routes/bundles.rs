@@ -32,7 +32,7 @@ use super::{
 use crate::{
     body::{Memory, Waiting, whole},
     problem::{Code, Problem},
-    repository::Have,
+    repository::{CopyPack, Have},
 };
 
 /// Length of an id in JSON, with its quotes and a comma.
@@ -87,7 +87,11 @@ async fn lay_out(
                 let _ = to.send(tag);
             }
             match wanted.blocking_recv() {
-                Ok(range) => layout.write(&range, &|path| repository.open_laid(path), out),
+                Ok(range) => {
+                    let copy: &CopyPack<'_> =
+                        &|path, range, out| repository.copy_laid(path, range, out);
+                    layout.write(&range, copy, out)
+                }
                 Err(_) => Ok(()),
             }
         });

@@ -127,7 +127,9 @@ impl Server {
     ) -> Result<T, Problem> {
         let server = self.clone();
         let work = move || {
-            let done = server.hub().get(&name).and_then(|repository| work(&repository));
+            let done = server.hub().get(&name).and_then(|repository| {
+                work(&repository).map_err(|problem| repository.mended(problem))
+            });
             done.map_err(|problem| server.hub().relieve(problem))
         };
         blocking(work).await
@@ -188,7 +190,8 @@ impl Server {
         let accept = Accept { lingers, ..self.accept(within) };
         let server = self.clone();
         let taken = receive(body, accept, move |pieces| {
-            work(&repository, pieces).map_err(|problem| server.hub().relieve(problem))
+            let done = work(&repository, pieces);
+            done.map_err(|problem| server.hub().relieve(repository.mended(problem)))
         });
         taken.await.map_err(|problem| match &room {
             Some(room) if problem.code == Code::TooLarge && within < most_bytes => room.exceeded(),

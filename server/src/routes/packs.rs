@@ -64,10 +64,10 @@ pub(super) async fn read(
 ) -> Result<Response, Problem> {
     let id = pack_id(&id)?;
     let found = server.with(repo, move |repository| {
-        let (whole, length) = repository.pack(&id)?;
-        Ok((Arc::clone(repository), whole, length))
+        let (source, length) = repository.pack(&id)?;
+        Ok((Arc::clone(repository), source, length))
     });
-    let (repository, whole, length) = found.await?;
+    let (repository, source, length) = found.await?;
     let tag = etag(id)?;
     let wanted = wanted((&method, &headers), (&tag, length))?;
     let mut response = Response::new(Body::empty());
@@ -80,7 +80,7 @@ pub(super) async fn read(
             if method != Method::HEAD {
                 let range = wanted.range(length);
                 let copy =
-                    move |out: &mut dyn Write| repository.copy_pack((&id, &whole), range, out);
+                    move |out: &mut dyn Write| repository.copy_pack((&id, &source), range, out);
                 *response.body_mut() = server.send(copy).await?;
             }
         }

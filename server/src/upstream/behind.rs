@@ -10,6 +10,7 @@
 //! `cache/pending/`, or has just come; whoever comes next tells of it.
 
 mod frames;
+mod mend;
 mod packs;
 #[cfg(test)]
 mod tests;
@@ -47,11 +48,10 @@ use snap_remote::{
     store::{RemoteError, RemoteStore},
 };
 
-use self::frames::{Frames, Watch};
-pub use self::packs::Whole;
+use self::frames::{Damaged, Frames, Watch};
 use super::{
     Form, Upstream,
-    cache::Kept,
+    cache::{Kept, PENDING},
     contact::{Away, away},
     flights::{Flights, Landing},
     fresh::Fresh,
@@ -101,6 +101,10 @@ pub struct Behind {
     left_out: Mutex<HashSet<PackId>>,
     /// Those that add packs to the store just now.
     adopting: Arc<AtomicUsize>,
+    /// Packs whose copy here is damaged.
+    damaged: Arc<Damaged>,
+    /// How many packs upstream has at least: there is a stub of each here.
+    packs_there: AtomicUsize,
 }
 
 /// What changes.
@@ -186,7 +190,8 @@ impl Behind {
         let waiting = Waiting { runtime: upstream.runtime.clone(), stop: watch.stop() };
         let packs = RemotePacks::sharing(&remote, waiting, &upstream.memory);
         let (cache, contact) = (Arc::clone(&upstream.cache), Arc::clone(&upstream.contact));
-        let packs = Frames { packs, watch, cache, contact };
+        let damaged = Arc::new(Damaged::new(store.join("cache").join(PENDING)));
+        let packs = Frames { packs, watch, cache, contact, damaged: Arc::clone(&damaged) };
         let adopting = Arc::default();
         let opening = upstream.cache.opening(&store);
         let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
@@ -207,6 +212,8 @@ impl Behind {
             fetching: Mutex::default(),
             left_out: Mutex::default(),
             adopting,
+            damaged,
+            packs_there: AtomicUsize::new(0),
         };
         let written = fs_err::read_to_string(behind.followed_path()).ok();
         let followed =
@@ -240,6 +247,9 @@ impl Behind {
     }
 
     fn told(&self, error: RemoteError) -> Problem {
+        if mend::is_of_cache(&error) {
+            self.discard();
+        }
         self.upstream.contact.failed(error)
     }
 
@@ -257,6 +267,7 @@ impl Behind {
     /// Learns how it is upstream. Where that fails, all stays as it is here, and
     /// is [said to be old](Self::away).
     pub fn catch_up(self: &Arc<Self>, freshness: Freshness) {
+        self.mend();
         if freshness == Freshness::Lately && self.flights.is_younger(AGE) {
             return self.fresh.tell(true);
         }
@@ -324,11 +335,12 @@ impl Behind {
         let here: HashSet<PackId> = self.store().packs().into_iter().collect();
         let has_packs = self.there(moving).is_subset(&here);
         let followed = lock(&self.followed).clone();
-        Ok(has_packs && self.fingerprint().ok() == followed)
+        let is_mirror_intact = moving.remote.mirror().is_intact();
+        Ok(has_packs && is_mirror_intact && self.fingerprint().ok() == followed)
     }
 
     /// Gives up what is here: whoever asks next makes it anew.
-    fn discard(&self) {
+    pub fn discard(&self) {
         tracing::warn!(store = %self.repo.dir().display(), "the cache is not whole: it is made anew");
         let _ = fs_err::remove_file(self.repo.dir().join(config::FILE));
     }
@@ -362,6 +374,10 @@ impl Behind {
         let is_known = moving.known.as_ref() == Some(&found);
         if is_known && self.is_intact(&moving)? {
             return Ok(());
+        }
+        if !moving.remote.mirror().is_intact() {
+            self.discard();
+            return Err(away());
         }
         if found.0.is_empty() && !self.store().packs().is_empty() {
             self.wait(self.asking.must_be_there())?;
@@ -415,6 +431,7 @@ impl Behind {
                 some.iter().map(|id| there.outline(id)).collect::<Result<Vec<_>, _>>()?;
             self.store().add_stubs(&outlines)?;
         }
+        self.packs_there.store(theirs.len(), Ordering::SeqCst);
         lock(&self.left_out).extend(before.difference(&theirs));
         // Until a pack that has just come has its mark, it looks like one that
         // is gone upstream.
@@ -433,6 +450,11 @@ impl Behind {
         let mut is_all = true;
         let change = Change { time: Time::now(), who: "upstream", reason: "follow" };
         let ours = self.repo.refs();
+        for (name, commit) in refs {
+            if matches!(ours.read(name), Err(RefError::Damaged { .. })) {
+                ours.repair(name, *commit, &change)?;
+            }
+        }
         for kind in [RefKind::Branch, RefKind::Tag] {
             for (name, at) in ours.list(kind)? {
                 if !refs.iter().any(|(other, _)| *other == name) {
@@ -510,14 +532,27 @@ impl Behind {
             // Whoever clones begins with it. A server sees to that itself.
             self.wait(moving.remote.begin_head(name))?;
         }
+        match self.follow_swap((name, new), who) {
+            // It has moved. What is kept here is made anew from that.
+            Err(RefError::Damaged { .. }) => {
+                self.discard();
+                Ok(())
+            }
+            followed => Ok(followed?),
+        }
+    }
+
+    /// Moves a ref here as it was moved upstream.
+    fn follow_swap(
+        &self,
+        (name, new): (&RefName, Option<CommitId>),
+        who: &str,
+    ) -> Result<(), RefError> {
         let change = Change { time: Time::now(), who, reason: "push" };
         let refs = self.repo.refs();
         refs.update(name, refs.read(name)?, new, &change)?;
         let has_followed = lock(&self.followed).is_some();
-        match has_followed {
-            true => Ok(self.remember_followed()?),
-            false => Ok(()),
-        }
+        if has_followed { self.remember_followed() } else { Ok(()) }
     }
 }
 

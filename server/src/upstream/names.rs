@@ -122,9 +122,10 @@ impl Upstream {
         match self.runtime.block_on(asked) {
             Ok(Ok(names)) => {
                 self.contact.reached();
+                let (names, is_all) = self.with_kept(names);
                 let mut state = self.names.state();
                 if state.made == made {
-                    state.put(names, true);
+                    state.put(names, is_all);
                 }
                 true
             }
@@ -135,6 +136,18 @@ impl Upstream {
             // There are many folders, or it is away: others will tell.
             Err(_) => false,
         }
+    }
+
+    /// Adds the repositories that are kept here and not named there: they are served
+    /// on, as those of an upstream that is away. Returns whether there is none.
+    fn with_kept(&self, mut names: Vec<String>) -> (Vec<String>, bool) {
+        let there = names.len();
+        let kept = self.cache.names().into_iter().filter(|kept| !names.contains(kept));
+        let kept: Vec<String> = kept.collect();
+        names.extend(kept);
+        names.sort_unstable();
+        let is_all = names.len() == there;
+        (names, is_all)
     }
 
     /// Since when what is told of all of them may not be as it is there, if so.

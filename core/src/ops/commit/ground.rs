@@ -74,6 +74,9 @@ impl Ground {
             (Target::DetachedHead, Head::Detached(id)) => Some(*id),
             (Target::DetachedHead, Head::Branch(_)) => None,
         };
+        if let (Some(branch), None) = (&options.branch, tip) {
+            branch.check_new().map_err(RefError::Name)?;
+        }
         let contains_all = options.unseen != Unseen::Ignore;
         let base = if contains_all { repo.base()? } else { None };
         let parent = match tip {

@@ -15,9 +15,14 @@
 //! | stored  | what those take: after compression                               |
 //! | meta    | trees, chunk lists and the commit itself that are new            |
 //!
-//! Memory: those bits, the ids of the commits, and as many commits and files
-//! as are to be listed.
+//! A folder that is compared with the same folders again has nothing new: its
+//! sums are known from the first time. So a tree that refers to one folder many
+//! times, on each of its levels, takes no longer than the folders that it has.
+//!
+//! Memory: those bits, the ids of the commits, as many commits and files as are to
+//! be listed, and up to [`limits::COMPARED_FOLDERS`] pairs of folders.
 
+mod compared;
 mod facts;
 mod largest;
 
@@ -26,6 +31,7 @@ use std::collections::VecDeque;
 use crate::{
     base::{
         id::{BlobId, CommitId},
+        limits,
         observe::{Observer, Phase},
         time::Time,
     },
@@ -34,7 +40,10 @@ use crate::{
         pack::ObjectKind,
         tree::{Entry, Kind},
     },
-    ops::stats::largest::Largest,
+    ops::stats::{
+        compared::{Compared, Sums},
+        largest::Largest,
+    },
     repo::{
         changed::{Changed, Met, Others},
         history::{History, Parents},
@@ -122,7 +131,8 @@ pub fn run(
     }
     observer.phase(Phase::History, Some(ids.len() as u64));
     let largest = Largest::new(options.files);
-    let mut count = Count { store, observer, met: Marks::new(store), largest };
+    let compared = Compared::new(limits::COMPARED_FOLDERS);
+    let mut count = Count { store, observer, met: Marks::new(store), largest, compared };
     let mut outcome = Outcome::default();
     let mut newest = VecDeque::new();
     for id in ids.into_iter().rev() {
@@ -163,7 +173,7 @@ impl Outcome {
         self.commit_count += 1;
         self.snapshot_bytes = self.snapshot_bytes.saturating_add(commit.totals.bytes);
         let all = &mut self.added;
-        all.changed_files += added.changed_files;
+        all.changed_files = all.changed_files.saturating_add(added.changed_files);
         all.changed_bytes = all.changed_bytes.saturating_add(added.changed_bytes);
         all.data.add_all(&added.data);
         all.meta.add_all(&added.meta);
@@ -181,6 +191,7 @@ struct Count<'a> {
     observer: &'a dyn Observer,
     met: Marks,
     largest: Largest,
+    compared: Compared,
 }
 
 impl Count<'_> {
@@ -202,20 +213,30 @@ impl Count<'_> {
                     }
                     Ok(())
                 }),
-                Met::Entry(entry, others) => match self.entry(&entry, others, &mut added) {
-                    Ok(Inside::Known) => {
-                        changed.skip();
-                        Ok(())
+                Met::Entry(entry, others) => {
+                    self.compared.leave(changed.depth());
+                    match self.entry(&entry, others, &mut added) {
+                        Ok(Inside::Known) => {
+                            changed.skip();
+                            Ok(())
+                        }
+                        Ok(Inside::New { content }) => {
+                            self.largest.add(content, changed.path(), id);
+                            if let Some(folder) = changed.ahead()
+                                && self.compared.enter(changed.depth(), folder)
+                            {
+                                changed.skip();
+                            }
+                            Ok(())
+                        }
+                        Err(error) => Err(error),
                     }
-                    Ok(Inside::New { content }) => {
-                        self.largest.add(content, changed.path(), id);
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
-                },
+                }
             };
             counted.map_err(PastError::at(changed.path(), id))?;
         }
+        let sums = self.compared.finish();
+        (added.changed_files, added.changed_bytes) = (sums.files, sums.bytes);
         Ok(added)
     }
 
@@ -227,8 +248,7 @@ impl Count<'_> {
     ) -> Result<Inside, StoreError> {
         match entry.kind {
             Kind::File { size, id } => {
-                added.changed_files += 1;
-                added.changed_bytes = added.changed_bytes.saturating_add(size);
+                self.compared.add(Sums { files: 1, bytes: size });
                 let is_new = self.content(&id, added)?;
                 Ok(Inside::New { content: is_new.then_some((size, id)) })
             }
@@ -238,8 +258,7 @@ impl Count<'_> {
                 if others == Others::Nothing && self.met.is_marked(&id.object())? =>
             {
                 let totals = *self.store.tree(&id)?.totals();
-                added.changed_files = added.changed_files.saturating_add(totals.files);
-                added.changed_bytes = added.changed_bytes.saturating_add(totals.bytes);
+                self.compared.add(Sums { files: totals.files, bytes: totals.bytes });
                 Ok(Inside::Known)
             }
             _ => Ok(Inside::New { content: None }),

@@ -4,7 +4,9 @@
 //! only a few wait at a time until something comes again.
 
 use std::{
+    collections::BTreeSet,
     ops::Range,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -37,6 +39,36 @@ pub(super) struct Frames {
     pub(super) watch: Arc<Watch>,
     pub(super) cache: Arc<Cache>,
     pub(super) contact: Arc<Contact>,
+    pub(super) damaged: Arc<Damaged>,
+}
+
+/// Packs whose copy in the cache was found damaged.
+#[derive(Debug)]
+pub(super) struct Damaged {
+    /// Folder with a file for each pack that may not lie upstream yet.
+    pub(super) pending: PathBuf,
+    packs: Mutex<BTreeSet<PackId>>,
+}
+
+impl Damaged {
+    pub(super) fn new(pending: PathBuf) -> Self {
+        Self { pending, packs: Mutex::default() }
+    }
+
+    fn packs(&self) -> MutexGuard<'_, BTreeSet<PackId>> {
+        self.packs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a pack. Returns whether it lies upstream.
+    pub(super) fn note(&self, pack: PackId) -> bool {
+        self.packs().insert(pack);
+        !self.pending.join(pack.to_string()).exists()
+    }
+
+    /// The packs that were noted since this was last called.
+    pub(super) fn take(&self) -> BTreeSet<PackId> {
+        std::mem::take(&mut *self.packs())
+    }
 }
 
 impl Distant for Frames {
@@ -69,6 +101,10 @@ impl Distant for Frames {
 
     fn was_here(&self) {
         self.cache.frames().count(true);
+    }
+
+    fn found_damage(&self, pack: PackId) -> bool {
+        self.damaged.note(pack)
     }
 
     fn place(&self, pack: PackId) -> Option<String> {

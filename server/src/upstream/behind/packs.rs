@@ -14,13 +14,14 @@ use std::{
 use bytes::Bytes;
 use snap_core::{
     base::{id::PackId, io::PathError, limits},
+    ops::staged::hash_of,
     store::StoreError,
 };
 use snap_remote::{service::Progress, store::OBJECTS};
 
 use super::{Behind, Moving, lock};
 use crate::{
-    problem::Problem,
+    problem::{Code, Problem},
     upstream::{
         cache::{PENDING, touch},
         contact::away,
@@ -77,11 +78,39 @@ impl Behind {
         if self.upstream.contact.is_given_up() {
             return Err(away());
         }
+        // Once upstream has bytes of that name, a bucket keeps them, whatever they are.
+        if *hash_of(path)?.as_bytes() != *id.as_bytes() {
+            return Err(self.lost(id, path));
+        }
         let length = fs_err::metadata(path).map_err(PathError::when("stat", path))?.len();
         let (key, progress) = (format!("{OBJECTS}{id}"), Progress::default());
         self.wait(self.asking.client().write_file(&key, (path, length), &progress))?;
         lock(&self.sent).insert(*id);
         Ok(())
+    }
+
+    /// Removes a pack that was damaged before upstream had it.
+    fn lost(&self, id: &PackId, path: &Path) -> Problem {
+        tracing::warn!(%id, "a pack was damaged before it was sent upstream");
+        match self.store().pack_path(id) == path {
+            true => self.note_damage(id),
+            false => drop(fs_err::remove_file(path)),
+        }
+        let why = format!("pack {id} was damaged on this server: send it again");
+        Problem::new(Code::Unavailable, why)
+    }
+
+    /// Removes a pack of which upstream was not told. Returns false while packs are
+    /// added to the store.
+    pub(super) fn remove_pending(&self, id: &PackId) -> Result<bool, StoreError> {
+        if self.adopting.load(Ordering::SeqCst) > 0 {
+            return Ok(false);
+        }
+        lock(&self.sent).remove(id);
+        let _ = fs_err::remove_file(self.mark(id));
+        self.repo.disk().remove(&self.store().pack_path(id))?;
+        self.store().refresh()?;
+        Ok(true)
     }
 
     /// A pack that another server sent and of which nobody has told yet, piece
@@ -227,11 +256,12 @@ impl Behind {
         self.upstream.cache.grew(packs.iter().map(length).sum());
     }
 
-    /// All of a pack, and used just now; `None` when there is no such pack.
+    /// Has all of a pack here, where there is room for it, and returns how long it is;
+    /// `None` when there is no such pack.
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::problem::Code::Unavailable), [`Code::Damaged`](crate::problem::Code::Damaged).
-    pub fn whole(&self, id: &PackId) -> Result<Option<Whole>, Problem> {
+    /// [`Code::Unavailable`], [`Code::Damaged`].
+    pub fn whole(&self, id: &PackId) -> Result<Option<u64>, Problem> {
         for attempt in 0..FETCHES {
             if !self.store().packs().contains(id) {
                 return Ok(None);
@@ -242,13 +272,30 @@ impl Behind {
             }
             if let Some(file) = here.map_or_else(|| self.fetch(id), |file| Ok(Some(file)))? {
                 touch(&file);
-                return Ok(Some(Whole::Here(file)));
+                break;
             }
             if !self.has_room(id) {
                 break;
             }
         }
-        Ok(self.store().packs().contains(id).then_some(Whole::InFrames))
+        self.length(id)
+    }
+
+    /// Length of a pack as its trailer says: the file here may have been cut.
+    fn length(&self, id: &PackId) -> Result<Option<u64>, Problem> {
+        let length = || self.store().open_pack(id).map(|pack| pack.file_bytes());
+        let found = length().or_else(|error| {
+            if matches!(error, StoreError::Gone { .. }) {
+                return Err(error);
+            }
+            // A stub takes its place.
+            self.mend();
+            length()
+        });
+        match found {
+            Err(StoreError::Gone { .. }) => Ok(None),
+            found => Ok(Some(found?)),
+        }
     }
 
     /// Whether there is room on the disk for what is not here of a pack, once others
@@ -284,18 +331,15 @@ impl Behind {
         match fetched {
             Err(StoreError::Absent { .. } | StoreError::Gone { .. }) => Ok(None),
             Err(error) if error.is_full() => Ok(None),
+            // What has come of it is not what it should be: it comes anew.
+            Err(error) if error.damaged_pack().is_some() => {
+                self.note_damage(id);
+                self.mend();
+                Err(error.into())
+            }
             fetched => Ok(fetched.map(|()| file)?),
         }
     }
-}
-
-/// All of a pack.
-#[derive(Debug)]
-pub enum Whole {
-    /// In a file.
-    Here(File),
-    /// In frames, those included that are not here: there is no room for them.
-    InFrames,
 }
 
 /// Somebody adds packs to the store.
