@@ -121,7 +121,7 @@ impl Place {
     /// Folder for what is known of it: in the store that has it by name, else
     /// in the user's cache. Where neither is, or neither can be written, one for
     /// this command.
-    pub(super) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Arc<Scratch>>), CliError> {
+    pub(crate) fn cache(&self, cx: &Context) -> Result<(PathBuf, Option<Arc<Scratch>>), CliError> {
         let mut hash = hash_of(&self.location.to_string());
         let options = self.all_options(cx);
         for name in ["endpoint", "account"] {
