@@ -252,6 +252,22 @@ fn a_service_that_keeps_to_no_conditions_can_be_used_with_claims() {
         }
         assert!(!server.keys().iter().any(|key| key.contains("claims/")), "{:?}", server.keys());
     }
+    // What is remembered is corrected by the check.
+    server.set_conditions(Conditions::default());
+    env.snap_in("work", ["push"]).succeeds();
+    let caches = fs_err::read_dir(env.path("work/.snap/cache/remotes")).unwrap();
+    let remembered = caches.map(|dir| dir.unwrap().path().join("conditions"));
+    let remembered: Vec<_> = remembered.filter(|path| path.exists()).collect();
+    let read = || -> Vec<_> {
+        remembered.iter().map(|path| fs_err::read_to_string(path).unwrap()).collect()
+    };
+    let at = read().iter().position(|text| text == "kept\n").expect("the trial went well");
+    fs_err::write(&remembered[at], "ignored 4000000000\n").unwrap();
+    env.snap_in("work", ["remote", "check"]).succeeds();
+    assert_eq!(read()[at], "kept\n");
+    server.set_conditions(Conditions::Ignored);
+    env.snap_in("work", ["remote", "check"]).succeeds();
+    assert!(read()[at].starts_with("ignored "), "{:?}", read());
     // It need not be tried where the user says so.
     env.snap_in("work", ["config", "set", "remote.origin.conditional-writes", "false"]).succeeds();
     let ran = env.snap_in("work", ["remote", "check"]).succeeds();

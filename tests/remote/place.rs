@@ -372,6 +372,10 @@ impl Service for Wrapped {
         self.inner.conditions()
     }
 
+    fn takes_conditions(&self) -> Conditions {
+        self.inner.takes_conditions()
+    }
+
     fn must_prove_conditions(&self) -> bool {
         self.inner.must_prove_conditions()
     }

@@ -141,7 +141,7 @@ impl Place {
     /// Folder for what is known of it: in the store that has it by name, else
     /// in the user's cache. Where neither is, or neither can be written, one for
     /// this command.
-    pub(super) fn cache(
+    pub(crate) fn cache(
         &self,
         memory: Memory,
         cx: &Context,

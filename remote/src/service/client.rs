@@ -161,6 +161,11 @@ impl Client {
         self.service.conditions()
     }
 
+    /// Which conditions can go along with a write, whether or not the service keeps to them.
+    pub fn takes_conditions(&self) -> Conditions {
+        self.service.takes_conditions()
+    }
+
     /// Whether it may claim to keep to conditions and not do so.
     pub fn must_prove_conditions(&self) -> bool {
         self.service.must_prove_conditions()
@@ -233,15 +238,15 @@ impl Client {
         self.attempts("write", key, length, write).await
     }
 
-    /// Writes an object whatever is there. Each attempt without a definite answer is
-    /// counted in `open`: the service may carry it out later.
+    /// Writes an object. Each attempt without a definite answer is counted in `open`: the
+    /// service may carry it out later.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn write_counted(
         &self,
         key: &str,
-        bytes: Bytes,
+        (bytes, when): (Bytes, When),
         open: &AtomicUsize,
     ) -> Result<Option<Version>, ServiceError> {
         let length = bytes.len() as u64;
@@ -249,7 +254,7 @@ impl Client {
         let write = || async {
             // An attempt that is given up stays counted.
             open.fetch_add(1, Ordering::SeqCst);
-            let written = self.service.write(key, bytes.clone(), When::Always).await;
+            let written = self.service.write(key, bytes.clone(), when.clone()).await;
             if written.as_ref().err().is_none_or(|error| error.what.is_settled()) {
                 open.fetch_sub(1, Ordering::SeqCst);
             }

@@ -24,6 +24,8 @@ static NAMED: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::d
 pub struct Memory {
     objects: Objects,
     conditions: Conditions,
+    /// What is said of them.
+    said: Conditions,
     traffic: Arc<Traffic>,
 }
 
@@ -32,13 +34,20 @@ impl Memory {
     pub fn named(name: &str, traffic: Arc<Traffic>) -> Self {
         let mut named = lock(&NAMED);
         let objects = Arc::clone(named.entry(name.to_owned()).or_default());
-        Self { objects, conditions: Conditions { absent: true, unchanged: true }, traffic }
+        let all = Conditions { absent: true, unchanged: true };
+        Self { objects, conditions: all, said: all, traffic }
     }
 
     /// The same, which keeps only to some conditions, as some services do.
     #[must_use]
     pub fn with_conditions(self, conditions: Conditions) -> Self {
-        Self { conditions, ..self }
+        Self { conditions, said: conditions, ..self }
+    }
+
+    /// The same, for a client that is told not to rely on conditions.
+    #[must_use]
+    pub fn claimed(self) -> Self {
+        Self { said: Conditions::NONE, ..self }
     }
 
     fn write_now(&self, key: &str, bytes: Bytes, when: &When) -> Result<Version, ServiceError> {
@@ -136,6 +145,10 @@ impl Service for Memory {
     }
 
     fn conditions(&self) -> Conditions {
+        self.said
+    }
+
+    fn takes_conditions(&self) -> Conditions {
         self.conditions
     }
 

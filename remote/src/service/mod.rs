@@ -92,6 +92,11 @@ pub struct Conditions {
     pub unchanged: bool,
 }
 
+impl Conditions {
+    /// None of them.
+    pub const NONE: Self = Self { absent: false, unchanged: false };
+}
+
 /// Objects by key. Keys are relative to the root of the location, with `/`
 /// between their parts; none begins with one or has a part `..`.
 pub trait Service: Debug + Send + Sync + 'static {
@@ -148,6 +153,11 @@ pub trait Service: Debug + Send + Sync + 'static {
 
     /// Which conditions it keeps to.
     fn conditions(&self) -> Conditions;
+
+    /// Which conditions can go along with a write, whether or not it keeps to them.
+    fn takes_conditions(&self) -> Conditions {
+        self.conditions()
+    }
 
     /// Whether it may claim to keep to conditions and not do so: others wrote it.
     fn must_prove_conditions(&self) -> bool;

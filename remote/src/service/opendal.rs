@@ -470,8 +470,16 @@ impl Service for Bucket {
     }
 
     fn conditions(&self) -> Conditions {
-        if !self.keeps_conditions {
-            return Conditions { absent: false, unchanged: false };
+        match self.keeps_conditions {
+            true => self.takes_conditions(),
+            false => Conditions::NONE,
+        }
+    }
+
+    fn takes_conditions(&self) -> Conditions {
+        // They would be of the name aside.
+        if self.puts == Puts::Aside {
+            return Conditions::NONE;
         }
         let can = self.operator.info().capability();
         let unchanged = can.write_with_if_match || can.write_with_if_version_match;

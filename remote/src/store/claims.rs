@@ -21,6 +21,13 @@
 //! place, and nobody is told that it moved when it did not. It rests on a
 //! listing that shows what was written before it was asked for.
 //!
+//! Other clients may rely on conditions at the same place: they were set up otherwise, or
+//! their trial of the service came out otherwise. They look at no claim. So the write goes out
+//! on a condition as well, wherever one can go along: that the ref is what was read under the
+//! claim. A service that takes no notice of conditions writes all the same, and one that refuses
+//! them, twice, is sent the write without. For the same reason clients that rely on conditions
+//! need not look at claims.
+//!
 //! What cannot hold without help of the service: a request to write that is
 //! held up on its way for longer than a lease, and is then still carried
 //! out, overwrites what somebody else has written meanwhile. No object goes
@@ -59,6 +66,10 @@ const HALF: Duration = Duration::from_secs(30);
 
 /// How long others are waited for before giving up.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How often a service must refuse a condition before a ref is written without. One such
+/// answer may be that of something else on the way.
+const REFUSALS: usize = 2;
 
 /// The first pause when somebody else has a claim, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
@@ -182,7 +193,7 @@ impl RemoteStore {
         if claimed.elapsed() > HALF {
             return Err(late().into());
         }
-        let write = self.client.write_counted(&key, text(new, nonce), open);
+        let write = self.write_claimed((name, &now), (new, nonce), open);
         let write = timeout(HALF.saturating_sub(claimed.elapsed()), write);
         // Once begun it is seen to its end: a claim that went before a write that
         // is still under way would be no claim. Whatever was replied, what is
@@ -193,9 +204,50 @@ impl RemoteStore {
         match (now.nonce == Some(nonce), written) {
             (true, _) => Ok(()),
             (false, Ok(Ok(_))) => Err(self.raced(name, &now)),
-            (false, Ok(Err(error))) => Err(error.into()),
+            (false, Ok(Err(RemoteError::Service(error)))) if error.what == What::Conflict => {
+                Err(self.raced(name, &now))
+            }
+            (false, Ok(Err(error))) => Err(error),
             (false, Err(_)) => Err(late().into()),
         }
+    }
+
+    /// Writes a ref under a claim, on the condition that it is what was read, if one can go
+    /// along.
+    async fn write_claimed(
+        &self,
+        (name, read): (&RefName, &Slot),
+        (new, nonce): (Option<CommitId>, Nonce),
+        open: &AtomicUsize,
+    ) -> Result<(), RemoteError> {
+        let (key, bytes) = (key(name), text(new, nonce));
+        let write = |when| self.client.write_counted(&key, (bytes.clone(), when), open);
+        let takes = self.client.takes_conditions();
+        let mut read = read.clone();
+        for _ in 0..REFUSALS {
+            let condition = read.condition(takes);
+            let Some(when) = condition.filter(|_| !self.refuses_conditions.load(Ordering::Relaxed))
+            else {
+                break;
+            };
+            let Err(error) = write(when).await else { return Ok(()) };
+            match error.what {
+                What::Unsupported | What::Refused => {}
+                // A service that refuses a condition which holds knows none, either.
+                What::Conflict => {
+                    let now = self.slot(name).await?;
+                    if (&now.commit, &now.nonce) != (&read.commit, &read.nonce) {
+                        return Err(error.into());
+                    }
+                    read = now;
+                }
+                _ => return Err(error.into()),
+            }
+        }
+        if read.condition(takes).is_some() {
+            self.refuses_conditions.store(true, Ordering::Relaxed);
+        }
+        Ok(write(When::Always).await.map(drop)?)
     }
 }
 

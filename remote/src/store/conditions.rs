@@ -6,8 +6,13 @@
 //! hold. Both writes must be refused. What came of it is remembered with what
 //! else is known of the remote. A service that writes, or that knows no
 //! conditions, gets claims ([`claims`](super::claims)).
+//!
+//! Anything between here and there can answer in place of the service. So a trial that fails
+//! is made once more, and that it failed is remembered for a day ([`Mirror::keeps_conditions`]).
+//!
+//! [`Mirror::keeps_conditions`]: super::Mirror::keeps_conditions
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use snap_core::base::{
@@ -16,10 +21,23 @@ use snap_core::base::{
 };
 
 use super::{CONFIG, RemoteError, RemoteStore};
-use crate::service::{Conditions, ServiceError, Version, What, When};
+use crate::service::{Conditions, ServiceError, Version, What, When, client::jittered};
 
-/// What a service that keeps to none can do.
-const NONE: Conditions = Conditions { absent: false, unchanged: false };
+/// How often a trial must fail to be believed.
+const TRIALS: usize = 2;
+
+/// The pause between them.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What came of a trial.
+enum Trial {
+    /// Both writes were refused.
+    Kept,
+    /// One was done, or not understood.
+    Failed,
+    /// It proves nothing.
+    Open,
+}
 
 /// A version that no object has.
 fn unlike_any() -> Version {
@@ -39,7 +57,7 @@ impl RemoteStore {
         match self.mirror.keeps_conditions() {
             _ if !takes_some || !self.client.must_prove_conditions() => Some(said),
             Some(true) => Some(said),
-            Some(false) => Some(NONE),
+            Some(false) => Some(Conditions::NONE),
             None => None,
         }
     }
@@ -88,10 +106,30 @@ impl RemoteStore {
         // is there, and not what came of it over a line that changes bytes.
         let is_own = self.wrote_config.load(Ordering::Relaxed);
         if !is_own && read().await?.as_ref() != Some(&bytes) {
-            return Ok(NONE);
+            return Ok(Conditions::NONE);
         }
+        for number in 0..TRIALS {
+            if number > 0 {
+                self.client.pause(jittered(PAUSE)).await?;
+            }
+            match self.try_once(said, &bytes).await? {
+                Trial::Kept => {
+                    self.mirror.remember_conditions(true);
+                    return Ok(said);
+                }
+                Trial::Open => return Ok(said),
+                Trial::Failed => {}
+            }
+        }
+        self.mirror.remember_conditions(false);
+        observer.note(Note::ConditionsIgnored { location: &self.location });
+        Ok(Conditions::NONE)
+    }
+
+    /// Writes the settings again, on conditions that do not hold.
+    async fn try_once(&self, said: Conditions, bytes: &Bytes) -> Result<Trial, RemoteError> {
         let attempt = async |is_taken: bool, when: When| match is_taken {
-            true => self.client.write(CONFIG, Bytes::clone(&bytes), when).await.map(|_| true),
+            true => self.client.write(CONFIG, Bytes::clone(bytes), when).await.map(|_| true),
             false => Err(ServiceError::new("write", CONFIG, What::Conflict, String::new())),
         };
         let (absent, unchanged) = futures::join!(
@@ -104,19 +142,17 @@ impl RemoteStore {
                 Err(error) if error.what == What::Conflict => {}
                 // A right to write refs alone proves nothing.
                 Err(error) if error.what == What::Denied => is_proven = false,
-                Err(error) if error.what == What::Unsupported => is_kept = false,
+                Err(error) if matches!(error.what, What::Unsupported | What::Refused) => {
+                    is_kept = false;
+                }
                 Err(error) => return Err(error.into()),
                 Ok(_) => is_kept = false,
             }
         }
-        if is_kept && !is_proven {
-            return Ok(said);
-        }
-        self.mirror.remember_conditions(is_kept);
-        if is_kept {
-            return Ok(said);
-        }
-        observer.note(Note::ConditionsIgnored { location: &self.location });
-        Ok(NONE)
+        Ok(match (is_kept, is_proven) {
+            (false, _) => Trial::Failed,
+            (true, false) => Trial::Open,
+            (true, true) => Trial::Kept,
+        })
     }
 }

@@ -19,6 +19,7 @@ use snap_core::{
         id::{ObjectId, PackId},
         io::PathError,
         observe::Silent,
+        time::Time,
     },
     disk::{Disk, NewFile, scratch::unique_name},
     format::{outline::Outline, shadow::Reason},
@@ -36,11 +37,19 @@ const SEEN: &str = "seen";
 /// File that is there while packs are sent.
 const SENDING: &str = "sending";
 
-/// File that says whether the service keeps to conditions, once that was tried.
+/// File that says whether the service keeps to conditions, once that was tried:
+/// [`KEPT`], or [`IGNORED`] and when, in seconds since 1970.
 const CONDITIONS: &str = "conditions";
 
-/// The words in it.
-const KEPT: [(&str, bool); 2] = [("kept\n", true), ("ignored\n", false)];
+/// They are kept.
+const KEPT: &str = "kept";
+
+/// They are not.
+const IGNORED: &str = "ignored";
+
+/// How long it is believed that they are not: something on the way may have answered in place
+/// of the service.
+const IGNORED_SECS: i64 = 24 * 60 * 60;
 
 /// File that is there once the store was seen to be of the newest version.
 const NEWEST: &str = "version-2";
@@ -221,16 +230,39 @@ impl Mirror {
         let _ = self.write(NEWEST, "");
     }
 
-    /// Whether the service keeps to the conditions of writes, once that was tried.
+    /// Whether the service keeps to the conditions of writes, once that was tried. That it
+    /// does not is forgotten after a day.
     pub fn keeps_conditions(&self) -> Option<bool> {
         let text = fs_err::read_to_string(self.dir.join(CONDITIONS)).ok()?;
-        KEPT.iter().find(|(word, _)| *word == text).map(|(_, kept)| *kept)
+        let mut words = text.split_whitespace();
+        match (words.next()?, words.next()) {
+            (KEPT, None) => Some(true),
+            (IGNORED, Some(since)) => {
+                let age_secs = Time::now().secs.checked_sub(since.parse().ok()?)?;
+                (0..IGNORED_SECS).contains(&age_secs).then_some(false)
+            }
+            _ => None,
+        }
     }
 
     /// Remembers that. Where that fails it is tried again.
     pub fn remember_conditions(&self, is_kept: bool) {
-        let word = KEPT.iter().find(|(_, kept)| *kept == is_kept);
-        let _ = word.map(|(word, _)| self.write(CONDITIONS, word));
+        let _ = self.write(CONDITIONS, &conditions_text(is_kept));
+    }
+
+    /// Remembers for the mirror in `dir` what was found out apart from it, if anything is
+    /// remembered there.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be written.
+    pub fn correct_conditions(dir: &Path, is_kept: bool) -> Result<(), StoreError> {
+        let path = dir.join(CONDITIONS);
+        if path.exists() {
+            let temporary = dir.join("tmp").join(unique_name(CONDITIONS));
+            let text = conditions_text(is_kept);
+            Disk::scratch().write_whole(&temporary, &path, text.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// What the store elsewhere has, as it is known now.
@@ -351,6 +383,13 @@ impl Holdings<'_> {
             (true, None) => Holding::Lost,
             (true, Some(_)) => Holding::Alone,
         })
+    }
+}
+
+fn conditions_text(is_kept: bool) -> String {
+    match is_kept {
+        true => format!("{KEPT}\n"),
+        false => format!("{IGNORED} {}\n", Time::now().secs),
     }
 }
 

@@ -82,6 +82,8 @@ pub struct RemoteStore {
     wrote_config: AtomicBool,
     /// Which conditions the service keeps to, once that was needed.
     conditions: OnceCell<Conditions>,
+    /// True once the service refused to write a ref on a condition.
+    refuses_conditions: AtomicBool,
 }
 
 /// What was found when a remote store was looked at.
@@ -114,6 +116,7 @@ impl RemoteStore {
             config: Mutex::default(),
             wrote_config: AtomicBool::new(false),
             conditions: OnceCell::new(),
+            refuses_conditions: AtomicBool::new(false),
         })
     }
 
@@ -279,7 +282,6 @@ impl RemoteStore {
         let (mut config, mut head_written) = self.begin((&text, &head), when).await;
         let is_refused = |error: &ServiceError| error.what == What::Unsupported;
         if can.absent && config.as_ref().is_err_and(is_refused) {
-            self.mirror.remember_conditions(false);
             (config, head_written) = self.begin((&text, &head), When::Always).await;
         }
         match head_written {

@@ -23,7 +23,7 @@ use snap_core::{
 };
 
 use super::{REFS, RemoteError, RemoteStore};
-use crate::service::{Object, ServiceError, Version, What, When};
+use crate::service::{Conditions, Object, ServiceError, Version, What, When};
 
 /// Where a ref stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,15 @@ impl Slot {
     /// Whether anything lies there.
     pub fn is_there(&self) -> bool {
         self.text.is_some()
+    }
+
+    /// The condition that what lies there is as it was read, if the service takes such a one.
+    pub(super) fn condition(&self, takes: Conditions) -> Option<When> {
+        match &self.version {
+            None if takes.absent && !self.is_there() => Some(When::Absent),
+            Some(version) if takes.unchanged => Some(When::Unchanged(version.clone())),
+            _ => None,
+        }
     }
 
     /// Whether this version may write there.
@@ -150,10 +159,8 @@ impl RemoteStore {
         }
         let can = self.conditions(observer).await?;
         self.upgrade(can).await?;
-        let when = match &expected.version {
-            None if can.absent && !expected.is_there() => When::Absent,
-            Some(version) if can.unchanged => When::Unchanged(version.clone()),
-            _ => return self.swap_claimed(name, expected, (new, observer)).await,
+        let Some(when) = expected.condition(can) else {
+            return self.swap_claimed(name, expected, (new, observer)).await;
         };
         let (key, nonce) = (key(name), Nonce::random());
         let is_told = match self.client.write(&key, text(new, nonce), when).await {

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::base::id::CommitId;
-use snap_nettest::{S3Options, S3Server};
+use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
         Conditions, Listed, Object, Service, ServiceError, Version, What, When, memory::Memory,
@@ -119,8 +119,12 @@ const NONE: Conditions = Conditions { absent: false, unchanged: false };
 /// A service without conditions, each call of which takes a time drawn from a
 /// seed, before it takes effect and after.
 fn slow(name: &str, seed: u64) -> Arc<dyn Service> {
-    let memory: Arc<dyn Service> =
-        Arc::new(Memory::named(name, Arc::default()).with_conditions(NONE));
+    slowed(Memory::named(name, Arc::default()).with_conditions(NONE), seed)
+}
+
+/// The same of a service of any kind.
+fn slowed(memory: Memory, seed: u64) -> Arc<dyn Service> {
+    let memory: Arc<dyn Service> = Arc::new(memory);
     let draw = Mutex::new(Draw(seed));
     let outer = Mutex::new(Draw(!seed));
     let inner = Wrapped::new(memory, move |_, _, _| {
@@ -147,11 +151,15 @@ fn made_up(number: u64) -> CommitId {
     CommitId::of(&number.to_be_bytes())
 }
 
-/// Clients move one ref where the service knows no conditions; says the moves
-/// that were acknowledged, from where and where to.
-async fn moves(name: &str, seed: u64, clients: u64) -> Vec<(Option<CommitId>, CommitId)> {
+/// Clients move one ref, each by a service of its own; says the moves that were
+/// acknowledged, from where and where to.
+async fn moves(
+    service: impl Fn(u64) -> Arc<dyn Service>,
+    seed: u64,
+    clients: u64,
+) -> Vec<(Option<CommitId>, CommitId)> {
     let tasks = (0..clients).map(|who| {
-        let service = slow(name, seed * 100 + who);
+        let service = service(who);
         let place = Place::new();
         let remote = place.remote(service, "remote");
         let task = async move {
@@ -176,22 +184,97 @@ async fn moves(name: &str, seed: u64, clients: u64) -> Vec<(Option<CommitId>, Co
     moved.into_iter().flatten().collect()
 }
 
+/// Where a ref stands after moves that are one chain, from nothing on: nobody moved it
+/// from where somebody else already had.
+fn end_of_chain(moved: &[(Option<CommitId>, CommitId)], seed: u64) -> Option<CommitId> {
+    let mut next = HashMap::new();
+    for (before, after) in moved {
+        assert!(next.insert(*before, *after).is_none(), "seed {seed}: {moved:?}");
+    }
+    let mut at = None;
+    while let Some(after) = next.remove(&at) {
+        at = Some(after);
+    }
+    assert!(next.is_empty() && at.is_some(), "seed {seed}: {moved:?}");
+    at
+}
+
+#[test]
+fn clients_that_claim_and_clients_that_rely_on_conditions_overwrite_no_move() {
+    let mut all = 0;
+    for seed in 0..40 {
+        let name = format!("mixed_{seed}");
+        let service = |who| {
+            let memory = Memory::named(&name, Arc::default());
+            slowed(if who % 2 == 0 { memory } else { memory.claimed() }, seed * 100 + who)
+        };
+        let moved = virtual_time().block_on(moves(service, seed, 2 + seed % 4));
+        let at = end_of_chain(&moved, seed);
+        let place = Place::new();
+        let memory = Arc::new(Memory::named(&name, Arc::default()));
+        let remote = place.remote(memory, "remote");
+        let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
+        assert_eq!(stands.commit, at, "seed {seed}: an acknowledged move is lost");
+        all += moved.len();
+    }
+    assert!(all > 100, "{all}: they do get on");
+}
+
+#[test]
+fn one_wrong_answer_to_the_trial_does_not_end_the_use_of_conditions() {
+    let server = S3Server::start(S3Options::default());
+    for (number, fault) in [Fault::error(501, ""), Fault::error(400, "Odd"), Fault::status(200)]
+        .into_iter()
+        .enumerate()
+    {
+        let proxy = Proxy::start(&server.endpoint());
+        let place = Place::new();
+        let mut remote = place.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "r");
+        // The settings are there, so that the next write of them is the trial.
+        let text = place.repo.config().to_text();
+        place.runtime.block_on(remote.create(&text, &branch("main"))).unwrap();
+        proxy.add(Rule::new(fault).kind(Kind::Put).path("config.toml").times(1));
+        let commit = place.change("a", format!("{number}"));
+        let name = format!("own/{number}");
+        let pushed = place.push_all(&mut remote, vec![place.update(&name, commit)]).unwrap();
+        pushed.all_moved().unwrap();
+        assert_eq!(remote.mirror().keeps_conditions(), Some(true), "{number}");
+        let claims = proxy.requests().iter().filter(|seen| seen.path.contains("claims")).count();
+        assert_eq!(claims, 0, "{number}");
+    }
+}
+
+#[test]
+fn that_conditions_are_ignored_is_believed_for_a_day() {
+    let place = Place::new();
+    let remote = place.remote(Arc::new(Memory::named("a_day", Arc::default())), "remote");
+    let mirror = remote.mirror();
+    assert_eq!(mirror.keeps_conditions(), None);
+    mirror.remember_conditions(false);
+    assert_eq!(mirror.keeps_conditions(), Some(false));
+    let path = place.folder.path().join("store/cache/remote/conditions");
+    let text = fs_err::read_to_string(&path).unwrap();
+    let since: i64 = text.trim().strip_prefix("ignored ").unwrap().parse().unwrap();
+    for (since, is_believed) in [(since - 86_000, true), (since - 86_500, false)] {
+        fs_err::write(&path, format!("ignored {since}\n")).unwrap();
+        assert_eq!(mirror.keeps_conditions(), is_believed.then_some(false));
+    }
+    // So did an older version, which did not say since when.
+    fs_err::write(&path, "ignored\n").unwrap();
+    assert_eq!(mirror.keeps_conditions(), None);
+    mirror.remember_conditions(true);
+    assert_eq!(mirror.keeps_conditions(), Some(true));
+}
+
 #[test]
 fn without_conditions_no_two_move_a_ref_from_the_same_place() {
     let mut all = 0;
     for seed in 0..40 {
         let name = format!("claims_{seed}");
         let runtime = virtual_time();
-        let moved = runtime.block_on(moves(&name, seed, 2 + seed % 4));
-        let mut next = HashMap::new();
-        for (before, after) in &moved {
-            assert!(next.insert(*before, *after).is_none(), "seed {seed}: {moved:?}");
-        }
-        let mut at = None;
-        while let Some(after) = next.remove(&at) {
-            at = Some(after);
-        }
-        assert!(next.is_empty() && at.is_some(), "seed {seed}: {moved:?}");
+        let service = |who| slow(&name, seed * 100 + who);
+        let moved = runtime.block_on(moves(service, seed, 2 + seed % 4));
+        let at = end_of_chain(&moved, seed);
         all += moved.len();
         let place = Place::new();
         let memory = Arc::new(Memory::named(&name, Arc::default()).with_conditions(NONE));
@@ -345,8 +428,17 @@ fn who_was_held_up_for_too_long_does_not_write() {
 
 #[test]
 fn a_service_that_ignores_conditions_loses_no_push() {
+    one_of_two_pushes_wins(snap_nettest::Conditions::Ignored);
+}
+
+#[test]
+fn a_service_that_refuses_conditions_loses_no_push() {
+    one_of_two_pushes_wins(snap_nettest::Conditions::Refused);
+}
+
+fn one_of_two_pushes_wins(conditions: snap_nettest::Conditions) {
     let server = S3Server::start(S3Options::default());
-    server.set_conditions(snap_nettest::Conditions::Ignored);
+    server.set_conditions(conditions);
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let (here, there) = (Place::new(), Place::new());
     let base = here.change("a", "base");

@@ -10,7 +10,7 @@ use serde::Serialize;
 use snap_core::{base::limits, disk::scratch::unique_name};
 use snap_remote::{
     service::{Conditions, ServiceError, Version, What, When, client::Client},
-    store::{CONFIG, INDEX, RemoteError},
+    store::{CONFIG, INDEX, Mirror, RemoteError},
 };
 use tokio::time::Instant;
 
@@ -20,6 +20,12 @@ use crate::{
     report::{CliError, Done},
     ui::Out,
 };
+
+/// The trial of a write where nothing is.
+const IF_ABSENT: &str = "if absent";
+
+/// The trial of a write where something is as it was.
+const IF_UNCHANGED: &str = "if unchanged";
 
 /// Reads that are timed.
 const ROUNDS: usize = 5;
@@ -113,7 +119,23 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> 
         writeln!(out, "store           {text}")?;
     }
     out.finish()?;
+    if let Some(is_kept) = conditions_kept(&done) {
+        let (cache, _scratch) = place.cache(Memory::Kept, cx)?;
+        Mirror::correct_conditions(&cache, is_kept).map_err(RemoteError::from)?;
+    }
     ended(&place, &refused, first, cx)
+}
+
+/// Whether the service keeps to all conditions that were tried; `None` unless that is certain.
+fn conditions_kept(done: &[TrialJson]) -> Option<bool> {
+    let tried = done.iter().filter(|trial| trial.name == IF_ABSENT || trial.name == IF_UNCHANGED);
+    let kept = tried.map(|trial| match trial.can {
+        Can::Yes => Some(true),
+        Can::NotNeeded => Some(false),
+        Can::No | Can::Untried => None,
+    });
+    let kept: Vec<bool> = kept.collect::<Option<_>>()?;
+    (kept.len() == 2).then(|| kept.iter().all(|kept| *kept))
 }
 
 /// How the command ends: what failed first says most about what to do.
@@ -242,20 +264,24 @@ impl Trials<'_> {
         match absent {
             true => {
                 let taken = client.write(key, Bytes::from_static(TEXT), When::Absent).await;
-                self.kept("if absent", taken.map(drop))?;
+                self.kept(IF_ABSENT, taken.map(drop))?;
             }
-            false => self.tell("if absent", Can::NotNeeded, without())?,
+            false => self.tell(IF_ABSENT, Can::NotNeeded, without())?,
         }
         let Some(version) = version.filter(|_| unchanged) else {
-            return self.tell("if unchanged", Can::NotNeeded, without());
+            return self.tell(IF_UNCHANGED, Can::NotNeeded, without());
         };
         let new = Bytes::from_static(b"changed\n");
         let changed = client.write(key, new.clone(), When::Unchanged(version.clone())).await;
+        if changed.as_ref().is_err_and(|error| error.what == What::Conflict) {
+            let why = "it refuses a condition that holds, so refs are claimed before they move";
+            return self.tell(IF_UNCHANGED, Can::NotNeeded, Some(why.to_owned()));
+        }
         if let Err(error) = changed {
-            return self.kept("if unchanged", Err(error));
+            return self.kept(IF_UNCHANGED, Err(error));
         }
         let stale = client.write(key, new, When::Unchanged(version)).await;
-        self.kept("if unchanged", stale.map(drop))
+        self.kept(IF_UNCHANGED, stale.map(drop))
     }
 
     /// A write on a condition that did not hold.
