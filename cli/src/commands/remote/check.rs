@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     context::Context,
-    remote::{Place, StatsJson},
+    remote::{Memory, Place, StatsJson},
     report::{CliError, Done},
     ui::Out,
 };
