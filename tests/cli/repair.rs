@@ -180,6 +180,28 @@ fn a_remote_gets_again_what_it_lost_and_its_branches_stay() {
 }
 
 #[test]
+fn a_remote_gets_a_pack_again_wherever_it_was_damaged() {
+    let env = env();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["remote", "add", "origin", &url]).succeeds();
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    let pack = packs(&env, "there/objects").remove(0);
+    let whole = fs_err::read(&pack).unwrap();
+    env.mode(&pack, 0o644);
+    for at in [3, 20, whole.len() / 2, whole.len() - 60, whole.len() - 3] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs_err::write(&pack, bytes).unwrap();
+        env.snap_in("work", ["repair", "-q", "origin", "--data"]).succeeds();
+        assert_eq!(fs_err::read(&pack).unwrap(), whole, "flipped at {at}");
+        env.mode(&pack, 0o644);
+    }
+    fs_err::write(&pack, &whole[..whole.len() / 2]).unwrap();
+    env.snap_in("work", ["repair", "-q", "origin"]).succeeds();
+    assert_eq!(fs_err::read(&pack).unwrap(), whole, "cut");
+}
+
+#[test]
 fn a_location_is_repaired_from_other_copies_where_there_is_no_store() {
     let env = twice();
     let url = folder(&env, "there");

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -110,8 +111,15 @@ fn assert_clean(repo: &Repo, told: &str) {
     assert!(found.problems.is_empty(), "{told}: {:?}", found.problems);
 }
 
+/// Permission bits of all packs of a store.
+fn modes(store: &Path) -> BTreeSet<u32> {
+    let entries = fs_err::read_dir(store.join("objects")).unwrap();
+    entries.map(|entry| entry.unwrap().metadata().unwrap().permissions().mode()).collect()
+}
+
 #[track_caller]
 fn assert_repaired(victim: &Victim, outcome: &Outcome, told: &str) {
+    assert_eq!(modes(&victim.store()).len(), 1, "{told}: {:?}", modes(&victim.store()));
     assert!(is_whole(outcome), "{told}: {outcome:?}");
     assert_clean(&victim.repo(), told);
     victim.scratch.assert_restores(victim.tip);

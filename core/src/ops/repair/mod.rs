@@ -212,7 +212,7 @@ pub fn run(
     loop {
         // Made first: a store that cannot be written is not read for nothing.
         let workshop = match options.run {
-            Run::Real => Workshop::create(&store.scratch_dir()?)?,
+            Run::Real => Workshop::create_in(store)?,
             Run::Dry => Workshop::create(options.scratch)?,
         };
         let hold = store.hold_packs()?;
