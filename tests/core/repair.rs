@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -13,7 +14,10 @@ use snap_core::{
         observe::Silent,
     },
     disk::{Disk, Gate},
-    format::{pack::ObjectKind, tree::Kind},
+    format::{
+        pack::{ObjectKind, checksum},
+        tree::Kind,
+    },
     ops::{
         cat,
         repair::{self, Options, Origin, Outcome, Repaired, Run, Source, SourceKind},
@@ -110,8 +114,15 @@ fn assert_clean(repo: &Repo, told: &str) {
     assert!(found.problems.is_empty(), "{told}: {:?}", found.problems);
 }
 
+/// Permission bits of all packs of a store.
+fn modes(store: &Path) -> BTreeSet<u32> {
+    let entries = fs_err::read_dir(store.join("objects")).unwrap();
+    entries.map(|entry| entry.unwrap().metadata().unwrap().permissions().mode()).collect()
+}
+
 #[track_caller]
 fn assert_repaired(victim: &Victim, outcome: &Outcome, told: &str) {
+    assert_eq!(modes(&victim.store()).len(), 1, "{told}: {:?}", modes(&victim.store()));
     assert!(is_whole(outcome), "{told}: {outcome:?}");
     assert_clean(&victim.repo(), told);
     victim.scratch.assert_restores(victim.tip);
@@ -433,6 +444,20 @@ fn a_dry_run_tells_the_same_and_writes_nothing() {
 }
 
 #[test]
+fn a_pack_whose_list_of_objects_is_damaged_gives_what_the_index_knows() {
+    let victim = Victim::new();
+    let pack = PackFile::open(&victim.path, victim.first).unwrap();
+    let objects = pack.objects().unwrap().len();
+    // The last kind of an object, before the trailer.
+    damage(&victim, |bytes, _, end| bytes[end - 49] ^= 1);
+    assert!(PackFile::open(&victim.path, victim.first).is_ok());
+    let outcome = repair(&victim.repo(), &[]);
+    assert_repaired(&victim, &outcome, "no source");
+    assert_eq!(outcome.repaired.len(), objects, "{:?}", outcome.repaired);
+    assert_eq!(outcome.quarantined, [victim.first]);
+}
+
+#[test]
 fn refs_and_ids_stay_as_they_are() {
     let victim = Victim::new();
     let twin = Twin::of(&victim.store());
@@ -546,13 +571,15 @@ fn history_at_random(rng: &mut Rng) -> (Scratch, Vec<(CommitId, tempfile::TempDi
     (scratch, commits)
 }
 
-/// Objects that the refs reach and that can be put together of the packs of two
-/// copies: a frame counts if one copy has its bytes and either one says where.
+/// Objects of all packs that two copies together have: a frame counts if one copy has
+/// its bytes and something says where it is. That is a footer of either copy, or the
+/// frame table and the index of the copy itself.
 fn reachable_in(original: &Store, copies: [&Path; 2]) -> BTreeSet<ObjectId> {
     let mut found = BTreeSet::new();
     for id in original.packs() {
         let pack = original.open_pack(&id).unwrap();
         let paths = copies.map(|copy| copy.join("objects").join(id.to_string()));
+        let opens = paths.each_ref().map(|path| PackFile::open(path, id).is_ok());
         let tells = paths
             .each_ref()
             .map(|path| PackFile::open(path, id).and_then(|pack| pack.objects()).is_ok());
@@ -564,11 +591,10 @@ fn reachable_in(original: &Store, copies: [&Path; 2]) -> BTreeSet<ObjectId> {
                 let range = frame.range();
                 bytes
                     .get(range.start as usize..range.end as usize)
-                    .is_some_and(|bytes| snap_core::format::pack::checksum(bytes) == frame.checksum)
+                    .is_some_and(|bytes| checksum(bytes) == frame.checksum)
             };
-            // A source that does not say what is in a pack is not asked for it.
-            let here = (tells[0] || tells[1]) && is_right(&paths[0]);
-            if here || tells[1] && is_right(&paths[1]) {
+            let here = (opens[0] || tells[1]) && is_right(&paths[0]);
+            if here || opens[1] && is_right(&paths[1]) {
                 found.extend(own.iter().map(|object| object.id));
             }
         }

@@ -407,7 +407,8 @@ impl Report<'_> {
             Problem::Object { id, .. } | Problem::Size { id, .. } | Problem::Chunks { id, .. } => {
                 !is_told(id)
             }
-            _ => true,
+            // The pack is damaged because of what is lost.
+            problem => self.lost.is_empty() || !is_of_pack(problem),
         };
         let problems = self.left.problems.iter().filter(stays);
         self.unread.iter().cloned().chain(problems.map(|problem| chain(problem))).collect()

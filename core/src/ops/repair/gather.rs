@@ -146,14 +146,14 @@ impl Gathering<'_> {
         wanted: &mut Wanted,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
-        let workshop = self.overlay.workshop;
-        if workshop.store().partial_packs().is_empty() {
+        let workshop = self.overlay.workshop.store();
+        if workshop.partial_packs().is_empty() && self.overlay.unlisted.is_empty() {
             return Ok(());
         }
-        let writer = Writer::new(workshop.store(), self.level, 1)?;
+        let writer = Writer::new(workshop, self.level, 1)?;
         let mut found = Vec::new();
         for (&id, &kind) in &*wanted {
-            let bytes = workshop.object(&id, kind);
+            let bytes = self.overlay.rescue(&id, kind);
             if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
                 add(&writer, (&id, kind), &bytes)?;
                 found.push((id, kind));

@@ -212,7 +212,7 @@ pub fn run(
     loop {
         // Made first: a store that cannot be written is not read for nothing.
         let workshop = match options.run {
-            Run::Real => Workshop::create(&store.scratch_dir()?)?,
+            Run::Real => Workshop::create_in(store)?,
             Run::Dry => Workshop::create(options.scratch)?,
         };
         let hold = store.hold_packs()?;
@@ -414,10 +414,13 @@ impl Collect<'_> {
             });
             stop(observer)?;
         }
-        let overlay = Overlay::new(self.target, workshop, self.sources);
+        let lists = |id: &PackId| self.target.open_pack(id).and_then(|pack| pack.objects()).is_ok();
+        let mut unlisted: BTreeSet<PackId> = damaged_packs(self.target).into_iter().collect();
+        unlisted.retain(|id| !lists(id));
+        let overlay = Overlay::new(self.target, workshop, self.sources, &unlisted);
         let Lacking { mut wanted, mut lost } = overlay.search(self.tips, observer)?;
         wanted.retain(|id, _| !planned.contains(id));
-        let overlay = &Overlay::new(self.target, workshop, self.sources);
+        let overlay = &Overlay::new(self.target, workshop, self.sources, &unlisted);
         let (level, files) = (self.level, self.files);
         let gathering = Gathering { overlay, level, files, run, observer };
         observer.phase(Phase::Receive, None);

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     base::{
-        id::{CommitId, ObjectId},
+        id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
@@ -39,6 +39,8 @@ pub(super) struct Overlay<'a> {
     pub(super) target: &'a Store,
     pub(super) workshop: &'a Workshop,
     pub(super) sources: &'a [Source<'a>],
+    /// Damaged packs that do not say what is in them. The index may still know it.
+    pub(super) unlisted: &'a BTreeSet<PackId>,
     found: RefCell<Lacking>,
 }
 
@@ -47,8 +49,25 @@ impl<'a> Overlay<'a> {
         target: &'a Store,
         workshop: &'a Workshop,
         sources: &'a [Source<'a>],
+        unlisted: &'a BTreeSet<PackId>,
     ) -> Self {
-        Self { target, workshop, sources, found: RefCell::default() }
+        Self { target, workshop, sources, unlisted, found: RefCell::default() }
+    }
+
+    /// An object from the sound parts of damaged packs.
+    pub(super) fn rescue(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
+        let here = || self.locate_unlisted(id).and_then(|_| self.target.object(id, kind).ok());
+        self.workshop.object(id, kind).or_else(here)
+    }
+
+    /// Where an object lies in a pack that does not say what is in it.
+    fn locate_unlisted(&self, id: &ObjectId) -> Option<Place> {
+        if self.unlisted.is_empty() {
+            return None;
+        }
+        let place = self.target.locate(id).ok()??;
+        let pack = self.target.pack_id(place.pack)?;
+        self.unlisted.contains(&pack).then_some(place)
     }
 
     /// Walks all that `tips` reach.
@@ -88,6 +107,11 @@ impl Objects for Overlay<'_> {
         if self.workshop.has(id)? {
             return self.workshop.store().locate(id);
         }
+        if let Some(place) = self.locate_unlisted(id)
+            && self.target.object(id, place.kind).is_ok()
+        {
+            return Ok(Some(place));
+        }
         Ok(self.sources.iter().find_map(|source| source.locate(id)))
     }
 
@@ -109,7 +133,7 @@ impl Objects for Overlay<'_> {
             },
             false => StoreError::Missing { id: *id, wanted: kind },
         };
-        let here = self.workshop.object(id, kind);
+        let here = self.rescue(id, kind);
         let found = here.or_else(|| self.sources.iter().find_map(|s| s.object(id, kind)));
         found.ok_or(error)
     }

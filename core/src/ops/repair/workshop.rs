@@ -44,13 +44,26 @@ pub(super) enum Assembled {
 }
 
 impl Workshop {
-    /// Makes a workshop in the folder `parent`, which must exist.
+    /// Makes a workshop in the folder `parent`, which must exist. Its packs are part of
+    /// no store later.
     ///
     /// # Errors
     /// [`StoreError::Io`] when nothing can be written there.
     pub fn create(parent: &Path) -> Result<Self, StoreError> {
+        Self::create_on(parent, Disk::scratch())
+    }
+
+    /// Makes a workshop in a store, whose packs have the owner and the permission bits
+    /// of those of the store.
+    ///
+    /// # Errors
+    /// As [`Workshop::create`].
+    pub(super) fn create_in(store: &Store) -> Result<Self, StoreError> {
+        Self::create_on(&store.scratch_dir()?, store.disk().clone())
+    }
+
+    fn create_on(parent: &Path, disk: Disk) -> Result<Self, StoreError> {
         let scratch = Scratch::create(parent)?;
-        let disk = Disk::scratch();
         Store::create(scratch.path(), &disk)?;
         let store = Store::open(scratch.path(), disk, &Silent)?;
         Ok(Self { store, _scratch: scratch })
@@ -80,7 +93,8 @@ impl Workshop {
     ) -> Result<Assembled, StoreError> {
         let told = sources.iter().find_map(|source| source.outline(id));
         let own = target.outline(id).ok().filter(|outline| outline.tables().is_ok());
-        let is_readable = own.is_some();
+        // Of a store elsewhere its index says what is in the pack, and not the pack.
+        let is_readable = own.is_some() && !target.is_partial(id);
         let Some(outline) = own.or(told) else { return Ok(Assembled::Unknown) };
         match self.fill(target, &outline, sources, observer)? {
             Assembled::Whole(used) if used.is_empty() && is_readable => {
