@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::{Duration, SystemTime},
 };
 
 use snap_core::{
@@ -138,4 +139,27 @@ fn what_refers_to_something_that_is_not_there_does_not_count() {
     assert!(matches!(staged.check_whole(&repo, &last), Err(StagedError::NoCommit { .. })));
     assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
     assert!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap().is_empty());
+}
+
+#[test]
+fn what_killed_processes_left_goes_with_the_next_pack() {
+    let (here, _) = grown();
+    let there = Scratch::new();
+    let staged = Staged::new(there.repo().store());
+    fs_err::create_dir_all(staged.dir()).unwrap();
+    let [left, coming, young] = ["left", "coming", "young"].map(|who| {
+        let path = staged.dir().join(format!("pack-{who}"));
+        fs_err::write(&path, "a part").unwrap();
+        path
+    });
+    let held = fs_err::File::open(&coming).unwrap();
+    held.file().lock().unwrap();
+    for path in [&left, &coming] {
+        let before = SystemTime::now() - Duration::from_secs(120);
+        fs_err::File::open(path).unwrap().file().set_modified(before).unwrap();
+    }
+    let ids = stage(&here.repo(), &staged);
+    assert!(!left.exists(), "its writer is dead");
+    assert!(coming.exists() && young.exists());
+    assert_eq!(staged.list().unwrap().len(), ids.len());
 }

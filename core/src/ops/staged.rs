@@ -4,7 +4,8 @@
 //!
 //! A server and a push into a folder stage packs alike, also beside each other.
 //! Nothing here is durable but the journal; a client that finds a pack gone sends
-//! it again. What nobody wants for a day is removed.
+//! it again. What nobody wants for a day is removed, and what a killed process left in
+//! part after a minute.
 //!
 //! | file         | what |
 //! |--------------|------|
@@ -34,7 +35,7 @@ use crate::{
     format::{outline, wire::FormatError},
     ops::accept::{self, AcceptError, Prepared},
     repo::{Repo, ref_name::RefKind, refs::RefError},
-    store::{Store, StoreError},
+    store::{Store, StoreError, sweep},
 };
 
 /// Folder in `tmp/` of a store.
@@ -42,6 +43,9 @@ const FOLDER: &str = "staged";
 
 /// File in it with the names of packs that come to count together.
 const JOURNAL: &str = "publishing";
+
+/// What names of packs begin with that are still coming.
+const COMING: &str = "pack";
 
 /// What names of parts of a group of outlines end with.
 pub const PART: &str = ".part";
@@ -359,9 +363,11 @@ impl Staged {
         let io = StagedError::from;
         self.disk.create_folders(&self.dir).map_err(io)?;
         self.sweep();
-        let path = self.dir.join(unique_name("pack"));
-        // Goes unless it is kept.
+        let path = self.dir.join(unique_name(COMING));
+        // Goes unless it is kept. Locked, so that what a killed process leaves is told from
+        // it.
         let mut file = self.disk.create(&path).map_err(io)?;
+        let _ = file.file().try_lock();
         let mut hasher = blake3::Hasher::new();
         for piece in pieces {
             let piece = piece?;
@@ -433,8 +439,8 @@ impl Staged {
         Ok(Told::Packs(all))
     }
 
-    /// Removes what has waited for too long. Failures do not matter: the next
-    /// one tries again.
+    /// Removes what has waited for too long, and what killed processes have left.
+    /// Failures do not matter: the next one tries again.
     pub fn sweep(&self) {
         let Ok(entries) = fs_err::read_dir(&self.dir) else { return };
         let Ok(begun) = self.begun() else { return };
@@ -442,6 +448,11 @@ impl Staged {
         let is_wanted = |name: &str| name == JOURNAL || begun.contains(name);
         for entry in entries.flatten() {
             if entry.file_name().to_str().is_some_and(is_wanted) {
+                continue;
+            }
+            let is_coming = entry.file_name().as_encoded_bytes().starts_with(COMING.as_bytes());
+            if is_coming && sweep::is_abandoned(&entry.path()) {
+                let _ = fs_err::remove_file(entry.path());
                 continue;
             }
             let age = entry.metadata().and_then(|meta| meta.modified()).ok();

@@ -66,6 +66,14 @@ pub fn run(tmp: &Path) {
     }
 }
 
+/// Whether a file that is locked as long as it is written was left by a process that was
+/// killed.
+pub fn is_abandoned(path: &Path) -> bool {
+    let modified = fs_err::symlink_metadata(path).and_then(|meta| meta.modified()).ok();
+    let age = modified.and_then(|time| time.elapsed().ok());
+    age.is_some_and(|age| age > LOCKED_AGE) && is_free(path)
+}
+
 fn is_free(path: &Path) -> bool {
     fs_err::File::open(path).is_ok_and(|file| file.file().try_lock().is_ok())
 }
