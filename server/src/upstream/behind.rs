@@ -151,7 +151,9 @@ impl Behind {
         if !is_kept {
             return Self::open_anew(upstream, name);
         }
-        Self::open_kept(upstream, name).or_else(|problem| match problem.code {
+        let kept = Self::open_kept(upstream, name);
+        let kept = kept.and_then(|kept| kept.check_settings(name).map(|()| kept));
+        kept.or_else(|problem| match problem.code {
             // Nothing is removed for want of room, nor while nothing can take its place.
             Code::Full | Code::NoRepository => Err(problem),
             _ if upstream.config(name).is_err() => Err(problem),
@@ -160,6 +162,22 @@ impl Behind {
                 Self::open_anew(upstream, name)
             }
         })
+    }
+
+    /// Checks that the settings here are those upstream, as far as that answers: clients
+    /// cut files as these say, and a damaged file may still be one of settings.
+    fn check_settings(&self, name: &str) -> Result<(), Problem> {
+        let Ok(Some(found)) = self.upstream.config(name) else { return Ok(()) };
+        let text = String::from_utf8_lossy(&found.bytes);
+        let ours = self.repo.config();
+        match Config::parse(&text, Path::new(CONFIG)) {
+            // The version is that of the refs, which each store has written itself.
+            Ok(theirs) => match (Config { version: ours.version, ..theirs }) == *ours {
+                true => Ok(()),
+                false => Err(Problem::new(Code::Damaged, "the settings are not those upstream")),
+            },
+            Err(_) => Ok(()),
+        }
     }
 
     /// Makes the store here anew. What may be left of one before goes: half of a

@@ -240,6 +240,8 @@ impl Behind {
                 lock(&self.sent).retain(|id| !new.contains(id));
             }
             published?;
+            let there = moving.remote.mirror().store().pack_count();
+            self.packs_there.store(there, Ordering::SeqCst);
         }
         // Some are on their way into the store.
         for id in marked.iter().filter(|id| there.contains(id) || new.contains(id)) {
