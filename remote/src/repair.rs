@@ -64,7 +64,7 @@ pub fn run(
     options: &Options<'_>,
     (waiting, observer): (&Waiting, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
-    open()?.must_take_pushes()?;
+    waiting.runtime.block_on(open()?.client().begin_push())?;
     let (mut outcome, mut data) = (Outcome::default(), options.data);
     let mut round_before = None;
     loop {

@@ -20,7 +20,7 @@ use std::{
 use crate::{
     base::{id::PackId, io::PathError, kind::ErrorKind},
     disk::{NewFile, Renamed, scratch::unique_name},
-    format::{outline::Outline, shadow::Reason},
+    format::outline::Outline,
     store::{
         Store, StoreError,
         fetch::Fetcher,
@@ -261,27 +261,6 @@ impl Store {
             disk.remove(&whole)?;
         }
         Ok(true)
-    }
-
-    /// Puts a new stub in the place of one whose ends are damaged, durably. What of the
-    /// pack was here comes again from elsewhere.
-    ///
-    /// # Errors
-    /// [`StoreError::Format`] when `outline` is damaged, too; [`StoreError::Io`].
-    pub fn renew_stub(&self, outline: &Outline) -> Result<(), StoreError> {
-        let (id, file_bytes) = (outline.id, outline.file_bytes);
-        let tables = outline.tables();
-        let (frames, objects) = tables.map_err(|source| StoreError::Format { pack: id, source })?;
-        self.replace_with_stub(outline)?;
-        if let Some(slot) = self.catalog().slot(&id) {
-            // What is open is the damaged file.
-            *lock(&slot.open) = None;
-        }
-        self.add_sealed(&Sealed { id, frames, objects, file_bytes }, Home::Partial);
-        self.change_shadows(&|table| {
-            table.withdraw(&id, Reason::Damaged);
-        })?;
-        Ok(())
     }
 
     fn replace_with_stub(&self, outline: &Outline) -> Result<(), StoreError> {

@@ -200,6 +200,8 @@ impl Write for Out {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
     const STALL: Duration = Duration::from_secs(60);

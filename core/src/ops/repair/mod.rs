@@ -279,8 +279,8 @@ fn renew_stubs(
         }
         let told = |source: &Source<'_>| Some((source.name().to_owned(), source.outline(&id)?));
         let Some((name, outline)) = sources.iter().find_map(told) else { continue };
-        if run == Run::Real {
-            store.renew_stub(&outline)?;
+        if run == Run::Real && !store.renew_stub(&outline, &|| true)? {
+            continue;
         }
         renewed.push(Repaired::Pack { id, from: vec![Origin::Source(name)] });
     }

@@ -158,12 +158,11 @@ pub fn send_packs(
     (store, packs): (&Store, &[PackId]),
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<u64, RemoteError> {
-    remote.must_take_pushes()?;
+    runtime.block_on(remote.client().begin_push())?;
     // What is damaged in the index cannot be named by what is new.
     runtime.block_on(remote.refresh_around_damage(false))?;
     let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
     let packs_to_send = send::packs_at(paths)?;
-    send::check(&packs_to_send, &nothing)?;
     let sending = Sending::begin(remote, packs_to_send, &nothing, runtime);
     let (_, bytes) = runtime.block_on(sending.finish(observer))?;
     let publication = remote.publication(packs.iter().map(|id| (store, *id)).collect())?;
