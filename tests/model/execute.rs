@@ -195,7 +195,9 @@ impl Execution {
                 let is_hurt = self.model.store(place).damage == Damage::Hidden
                     || (self.model.store(place).damage > Damage::None && !own.is_empty())
                     || self.is_history_lost(place);
-                let is_refused = !foreign.is_empty() && !args.onto_tip && ran.code == Some(1);
+                let is_behind = !foreign.is_empty()
+                    || tip_before.as_ref().is_some_and(|t| self.model.is_restored_away(place, t));
+                let is_refused = is_behind && !args.onto_tip && ran.code == Some(1);
                 if !is_hurt && !is_refused {
                     return Err(Fault::new("a commit fails without a reason", ran.told()));
                 }
@@ -223,7 +225,11 @@ impl Execution {
         }
         let time_secs = self.acknowledge(place, branch, &id, expected, rules);
         if is_new {
-            self.model.store(place).seen.insert(id.clone());
+            let store = self.model.store(place);
+            store.seen.insert(id.clone());
+            if let Some(contained) = &mut store.contained {
+                contained.insert(id.clone());
+            }
         }
         let is_dated = |secs: i64| (secs - args.clock_secs()).abs() < DAY_SECS;
         if is_new && !time_secs.is_none_or(is_dated) {
@@ -235,7 +241,11 @@ impl Execution {
             && let Some(tip) = &tip_before
         {
             let seen = self.model.ancestors(tip);
-            self.model.store(place).seen.extend(seen);
+            let store = self.model.store(place);
+            store.seen.extend(seen.iter().cloned());
+            if let Some(contained) = &mut store.contained {
+                contained.extend(seen);
+            }
         }
         let fresh = Fresh { id: &id, paths: own };
         check_store(&self.world, &mut self.model, place, Some(&fresh))?;

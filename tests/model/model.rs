@@ -122,6 +122,9 @@ pub(crate) struct Store {
     pub(crate) lost: BTreeMap<Id, BTreeSet<Option<String>>>,
     /// Commits that the working folder has taken in: what it may follow.
     pub(crate) seen: BTreeSet<Id>,
+    /// Commits that the files contain since a whole commit was last restored; `None`
+    /// before that. Commits made here before may be refused to be built upon.
+    pub(crate) contained: Option<BTreeSet<Id>>,
     /// Whether a remote is set up.
     pub(crate) has_remote: bool,
 }
@@ -179,6 +182,12 @@ impl Model {
                 && self.commits.get(id).is_some_and(|commit| commit.by != place)
         };
         self.ancestors(tip).into_iter().filter(is_foreign).collect()
+    }
+
+    /// Whether a restore took a commit that `tip` stands on out of the files.
+    pub(crate) fn is_restored_away(&self, place: Place, tip: &Id) -> bool {
+        let contained = self.stores.get(&place).and_then(|store| store.contained.as_ref());
+        contained.is_some_and(|contained| !self.ancestors(tip).is_subset(contained))
     }
 
     /// Whether a commit changed what is at or below one of `paths`.

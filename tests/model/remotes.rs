@@ -43,6 +43,7 @@ impl Execution {
         let seen = self.model.ancestors(&tip);
         let store = self.model.store(place);
         store.has_remote = true;
+        store.contained = Some(seen.clone());
         store.seen = seen;
         adopt_tips(&self.world, &mut self.model, place)?;
         check_store(&self.world, &mut self.model, place, None)

@@ -117,8 +117,10 @@ impl Execution {
     fn take_in(&mut self, place: Place, id: &Id) {
         let tip = self.model.store(place).tip().cloned();
         let seen = [Some(id.clone()), tip].into_iter().flatten();
-        let seen: Vec<Id> = seen.flat_map(|id| self.model.ancestors(&id)).collect();
-        self.model.store(place).seen.extend(seen);
+        let seen: BTreeSet<Id> = seen.flat_map(|id| self.model.ancestors(&id)).collect();
+        let store = self.model.store(place);
+        store.seen.extend(seen.iter().cloned());
+        store.contained = Some(seen);
     }
 
     /// Contents of files in commits that a branch reaches, without what damage
