@@ -437,7 +437,8 @@ fn a_dry_run_tells_the_same_and_writes_nothing() {
         assert!(plan.lost.is_empty(), "{told}: {plan:?}");
         assert_eq!(plan.repaired.len(), 1, "{told}: {plan:?}");
         let lost = repair_from(&repo, &[], Data::All, Run::Dry);
-        assert!(!lost.lost.is_empty(), "{told}");
+        // Where the list of objects is damaged, the index still knows them.
+        assert_eq!(lost.lost.is_empty(), told == "footer", "{told}");
         assert_eq!(files(&victim.store()), before, "{told}");
         assert_repaired(&victim, &repair(&victim.repo(), &[twin.repo().store()]), told);
     }
