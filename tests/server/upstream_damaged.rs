@@ -237,8 +237,7 @@ async fn a_pack_that_is_damaged_in_the_cache_is_read_upstream_again() {
             let relay = relay.as_ref().unwrap_or(&place.relay);
             let mut read = relay.get("commits/main/files/a").send().await.unwrap();
             if read.status() == StatusCode::SERVICE_UNAVAILABLE {
-                // The pack could not be opened. Clients ask again.
-                assert_eq!(read.headers()["retry-after"], "1");
+                // Clients ask again.
                 read = relay.get("commits/main/files/a").send().await.unwrap();
             }
             assert_eq!(read.status(), StatusCode::OK, "{at} {is_restarted}");

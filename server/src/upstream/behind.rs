@@ -241,6 +241,7 @@ impl Behind {
         behind
             .learn(&HashSet::new(), &lock(&behind.moving).remote)
             .map_err(|error| behind.told(error))?;
+        behind.mend();
         Ok(behind)
     }
 

@@ -46,7 +46,11 @@ impl Behind {
         (is_lost || !damaged.is_empty())
             && self.drop_copies(&damaged, is_lost).unwrap_or_else(|error| {
                 tracing::warn!(error = %causes(&error), "a damaged copy cannot be replaced");
-                self.discard();
+                if is_of_cache(&error) {
+                    self.discard();
+                }
+                // Else the disk may be full, and nothing goes for want of room.
+                damaged.iter().for_each(|id| self.note_damage(id));
                 false
             })
     }
