@@ -22,7 +22,9 @@ use snap_core::{
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, too_long,
+    Conditions, Listed, Object, Service, ServiceError, Version, What, When,
+    keys::REFS,
+    too_long,
     traffic::{Kind, Traffic},
 };
 
@@ -367,6 +369,12 @@ impl Problem {
                     io::ErrorKind::NotFound => What::NotFound,
                     io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                         What::Denied
+                    }
+                    // A ref may have others below it.
+                    io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput
+                        if operation == "read" && !key.starts_with(REFS) =>
+                    {
+                        What::NotAFile
                     }
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => What::Full,
                     _ => What::Other,
