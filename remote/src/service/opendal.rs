@@ -13,7 +13,7 @@ use opendal::{
     Error, ErrorKind, Executor, Metadata, OperationContext, Operator, options,
     raw::{OpWrite, Service as _, oio, oio::Write},
 };
-use snap_core::disk::scratch::unique_name;
+use snap_core::{base::limits, disk::scratch::unique_name};
 
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When,
@@ -36,10 +36,6 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// own, and a server refuses some when more than 10 log in together
 /// (`MaxStartups` of OpenSSH).
 const SFTP_AT_ONCE: usize = 8;
-
-/// Objects that are listed with one prefix: a million packs of 64 MiB are 64 TiB, and what is
-/// known of so many takes 130 MiB. A service that lists more has no end.
-const LISTED_OBJECTS: usize = 1 << 20;
 
 /// What keys begin with whose objects count as soon as they are there, or are
 /// renamed: they are written in place.
@@ -84,7 +80,7 @@ impl Bucket {
             traffic: None,
             puts: Puts::Whole,
             keeps_conditions: true,
-            most_listed: LISTED_OBJECTS,
+            most_listed: limits::LISTED_OBJECTS,
         }
     }
 
