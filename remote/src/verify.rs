@@ -14,12 +14,13 @@ use snap_core::{
         observe::Observer,
     },
     ops::verify::{self, Data, Elsewhere, Options, Problem, VerifyError},
+    repo::ref_name::RefName,
     store::{Distant, StoreError},
 };
 
 use crate::{
     distant::{Contents, RemotePacks, Waiting},
-    store::{Found, Mirror, OBJECTS, RemoteError, RemoteStore},
+    store::{INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, Settings},
 };
 
 /// What was found.
@@ -46,19 +47,19 @@ struct Asked {
 }
 
 /// Checks the store elsewhere. Damage is noted in its mirror: the next push sends
-/// again what it can. Nothing is written there. Waits; not to be called by a thread
-/// of the runtime.
+/// again what it can. Nothing is written there. `seen` says where refs stood when they were last
+/// seen. Waits; not to be called by a thread of the runtime.
 ///
 /// # Errors
 /// [`RemoteError::NoStore`]; others when it cannot be asked. Damage is in the
 /// outcome.
 pub fn run(
     remote: RemoteStore,
-    options: &Options,
+    (options, seen): (&Options, &[(RefName, CommitId)]),
     (waiting, observer): (&Waiting, &dyn Observer),
 ) -> Result<Outcome, RemoteError> {
     let mut remote = remote.kept();
-    let asking = waiting.unless_stopped(ask(&mut remote, options.data));
+    let asking = waiting.unless_stopped(ask(&mut remote, options.data, seen));
     let Asked { tips, lengths, problems } = waiting.runtime.block_on(asking)?;
     let (client, location, mirror) = remote.into_parts();
     let packs = RemotePacks::of(client, location, waiting.clone());
@@ -94,23 +95,38 @@ fn is_shadowed(problem: &Problem) -> bool {
     }
 }
 
-async fn ask(remote: &mut RemoteStore, data: Data) -> Result<Asked, RemoteError> {
+async fn ask(
+    remote: &mut RemoteStore,
+    data: Data,
+    seen: &[(RefName, CommitId)],
+) -> Result<Asked, RemoteError> {
+    let mut problems = Vec::new();
     // What is known may be of a store that is gone.
-    remote.must_be_there().await.map_err(|error| match error {
-        RemoteError::Emptied { location } if !remote.mirror().was_seen() => {
-            RemoteError::NoStore { location }
-        }
-        error => error,
-    })?;
-    if remote.look().await? == Found::Nothing {
-        return Err(RemoteError::NoStore { location: remote.location().to_owned() });
+    match remote.settings().await? {
+        Settings::Usable => {}
+        Settings::Unusable(error) => problems.push(error),
+        Settings::Lost => problems.push(lost_settings(remote).await?),
     }
-    let (refs, mut problems) = remote.readable_refs().await?;
+    let (refs, damaged) = remote.readable_refs().await?;
+    let is_read = |name: &RefName| damaged.iter().all(|(other, _)| other != name);
+    let mut seen: Vec<_> = seen.iter().filter(|(name, _)| is_read(name)).collect();
+    problems.extend(damaged.into_iter().map(|(_, error)| error));
     match remote.default_branch().await {
         Err(error) if error.kind() == ErrorKind::Damaged => problems.push(error),
         other => drop(other?),
     }
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
+    // One that is deleted says so, and what it stood at stays.
+    seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));
+    for (name, seen) in seen {
+        let (name, seen) = (Box::new(name.clone()), *seen);
+        let location = remote.location().to_owned();
+        if !remote.any_slot(&name).await?.is_there() && !remote.client().keeps_index() {
+            problems.push(RemoteError::RefLost { name, location, seen });
+        } else if !remote.mirror().has(&seen.object())? {
+            problems.push(RemoteError::RolledBack { name, location, seen });
+        }
+    }
     let listed = remote.client().list(OBJECTS).await?;
     let lengths = listed.into_iter().filter_map(|object| {
         let id = object.key.strip_prefix(OBJECTS)?.parse().ok()?;
@@ -118,4 +134,18 @@ async fn ask(remote: &mut RemoteStore, data: Data) -> Result<Asked, RemoteError>
     });
     let tips = refs.into_iter().map(|(_, id)| id).collect();
     Ok(Asked { tips, lengths: lengths.collect(), problems })
+}
+
+/// What is wrong with a store without settings, if there is one.
+async fn lost_settings(remote: &RemoteStore) -> Result<RemoteError, RemoteError> {
+    let location = remote.location().to_owned();
+    for prefix in [INDEX, REFS] {
+        if !remote.client().list(prefix).await?.is_empty() {
+            return Ok(RemoteError::NoSettings { location });
+        }
+    }
+    Err(match remote.mirror().was_seen() {
+        true => RemoteError::Emptied { location },
+        false => RemoteError::NoStore { location },
+    })
 }

@@ -26,6 +26,7 @@ mod init;
 mod local_remotes;
 mod log;
 mod ls;
+mod mending;
 mod moves;
 mod noticed;
 mod pack;

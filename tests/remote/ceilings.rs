@@ -17,7 +17,7 @@ use snap_remote::{
     store::RemoteError,
 };
 
-use crate::place::{Place, branch, bucket, keyed_bucket};
+use crate::place::{Place, branch, bucket, keyed_bucket, s3};
 
 /// What is sent beyond a ceiling before it is noticed that nobody listens.
 const IN_BETWEEN: u64 = 16 << 20;
@@ -136,4 +136,51 @@ fn a_file_in_a_folder_may_be_as_long_as_the_disk_allows() {
     is_too_long(wait.block_on(remote.look()).unwrap_err(), "config.toml");
     is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
     is_too_long(wait.block_on(remote.slot(&branch("main"))).unwrap_err(), "refs/heads/main");
+}
+
+/// Answers each request with a page of a listing after which there is another one.
+fn list_without_end(stream: TcpStream, pages: &AtomicU64) {
+    let mut answer = stream.try_clone().unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    while let Some(Ok(line)) = lines.next() {
+        if !line.is_empty() {
+            continue;
+        }
+        let page = pages.fetch_add(1, Ordering::Relaxed);
+        let keys = (0..1000).map(|number| {
+            let key = format!("some/prefix/index/{page}-{number}");
+            let when = "<LastModified>2026-11-01T00:00:00.000Z</LastModified>";
+            format!("<Contents><Key>{key}</Key>{when}<ETag>\"x\"</ETag><Size>1</Size></Contents>")
+        });
+        let keys: String = keys.collect();
+        let body = format!(
+            "<ListBucketResult><IsTruncated>true</IsTruncated>\
+             <NextContinuationToken>{page}</NextContinuationToken>{keys}</ListBucketResult>"
+        );
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        if answer.write_all(format!("{head}{body}").as_bytes()).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_listing_without_end_is_given_up() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let pages = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&pages);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let count = Arc::clone(&count);
+            thread::spawn(move || list_without_end(stream, &count));
+        }
+    });
+    let place = Place::new();
+    let service = s3(&endpoint, ("a", "b"), "bucket", &Arc::default()).listing_at_most(5_500);
+    let remote = place.remote(Arc::new(service), "remote");
+    let error = place.runtime.block_on(remote.client().list("index/")).unwrap_err();
+    assert!(error.to_string().ends_with("more than 5500 objects"), "{error}");
+    is_too_long(error.into(), "index/");
+    assert!((6..=8).contains(&pages.load(Ordering::Relaxed)), "{pages:?}");
 }

@@ -204,10 +204,19 @@ pub(crate) fn bucket(
 
 pub(crate) fn keyed_bucket(
     endpoint: &str,
-    (access, secret): (&str, &str),
+    keys: (&str, &str),
     bucket: &str,
     traffic: &Arc<Traffic>,
 ) -> Arc<dyn Service> {
+    Arc::new(s3(endpoint, keys, bucket, traffic))
+}
+
+pub(crate) fn s3(
+    endpoint: &str,
+    (access, secret): (&str, &str),
+    bucket: &str,
+    traffic: &Arc<Traffic>,
+) -> Bucket {
     let builder = services::S3::default()
         .bucket(bucket)
         .region(S3Server::REGION)
@@ -218,7 +227,7 @@ pub(crate) fn keyed_bucket(
         .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
-    Arc::new(Bucket::over_http(Operator::new(builder).unwrap(), transport))
+    Bucket::over_http(Operator::new(builder).unwrap(), transport)
 }
 
 /// What is done before a call is passed on.

@@ -75,7 +75,7 @@ impl There {
     fn verify_in(&self, cache: &str, data: Data) -> Result<Outcome, RemoteError> {
         let remote = self.here.remote(Arc::clone(&self.service), cache);
         let waiting = Waiting::patiently(self.here.runtime.handle());
-        verify::run(remote, &Options { data }, (&waiting, &Silent))
+        verify::run(remote, (&Options { data }, &[]), (&waiting, &Silent))
     }
 
     fn verify(&self, data: Data) -> Outcome {

@@ -93,7 +93,15 @@ pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<Done, CliError> {
         CliError::Cloned { folder, source: Box::new(source) }
     })?;
     tell((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
+    if let Some(error) = &outcome.damaged_head {
+        let branch = outcome.default_branch.short();
+        cx.ui().warning(format_args!("{error}; `{branch}` is taken for the default branch"));
+    }
+    for error in &outcome.damaged_refs {
+        cx.ui().warning(format_args!("{error}; it was left out"));
+    }
     Ok(match restored {
+        _ if !outcome.damaged_refs.is_empty() => Done::Damaged,
         Some(restored) if !restored.is_complete() => Done::Skipped,
         _ => Done::Well,
     })

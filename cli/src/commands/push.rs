@@ -21,7 +21,7 @@ use crate::{
     context::Context,
     remote::{self, Connection, Cost, LimitArgs, Place, StatsJson, tracking},
     report::{CliError, Done},
-    ui::{size, size::Size},
+    ui::{size, size::Size, text},
 };
 
 const EXAMPLES: &str = "\
@@ -128,12 +128,13 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
         push::run(&repo, store, &options, (runtime, &progress))
             .map_err(|error| cx.remote_error(error))?
     };
-    let Outcome { refs, objects, sent_again, raw_bytes, sent_bytes, packs, resumed } = outcome;
+    let Outcome { refs, objects, sent_again, raw_bytes, sent_bytes, packs, resumed, mended } =
+        outcome;
     let mut moved = moved(&repo, refs)?;
     for moved in moved.iter().filter(|moved| moved.error.is_none()) {
         note((&connection.place, &repo), &moved.name, moved.new, cx);
     }
-    let sent = Sent { objects, sent_again, raw_bytes, bytes: sent_bytes, packs, resumed };
+    let sent = Sent { objects, sent_again, raw_bytes, bytes: sent_bytes, packs, resumed, mended };
     tell((&moved, &sent), &connection, start.elapsed(), cx)?;
     ended(&mut moved, cx)
 }
@@ -181,8 +182,7 @@ fn delete(
             push::delete(&connection.store, name, None, &connection.runtime)
         })?;
         note((&connection.place, repo), &name, None, cx);
-        let (old, action) = (Some(old), Action::Deleted);
-        all.push(Moved { name, old, new: None, action, error: None });
+        all.push(Moved { name, old, new: None, action: Action::Deleted, error: None });
     }
     tell((&all, &Sent::default()), connection, Duration::ZERO, cx)?;
     Ok(Done::Well)
@@ -253,6 +253,8 @@ struct Sent {
     bytes: u64,
     packs: u64,
     resumed: u64,
+    /// What was lost or damaged besides, and is right again.
+    mended: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -268,6 +270,7 @@ struct PushedJson<'a> {
     bytes_sent: u64,
     packs: u64,
     packs_resumed: u64,
+    mended: &'a [String],
     stats: StatsJson,
 }
 
@@ -384,6 +387,7 @@ fn tell(
             bytes_sent: sent.bytes,
             packs: sent.packs,
             packs_resumed: sent.resumed,
+            mended: &sent.mended,
             stats: cx.stats(),
         })?;
         out.finish()?;
@@ -391,7 +395,11 @@ fn tell(
     let ui = cx.ui();
     moved.iter().for_each(|moved| ui.status(format_args!("{}", line(moved))));
     let stand = moved.iter().all(|moved| moved.action == Action::Same);
-    if !moved.is_empty() && stand && sent.objects == 0 {
+    for key in &sent.mended {
+        let key = text::line(key.as_bytes());
+        ui.status(format_args!("{key} was lost or damaged there, and is right again"));
+    }
+    if !moved.is_empty() && stand && sent.objects == 0 && sent.mended.is_empty() {
         ui.status(format_args!("Nothing to push: {} has it all", place.shown()));
     } else if sent.objects > 0 {
         ui.status(format_args!(
@@ -422,12 +430,16 @@ fn line(Moved { name, old, new, action, error }: &Moved) -> String {
         Action::Moved => format!("{old}..{new}"),
         Action::Forced => format!("{old}...{new}, forced"),
         Action::Same => format!("is at {new}"),
+        Action::Deleted if old.is_empty() => return format!("{short}  deleted, it was damaged"),
         Action::Deleted => return format!("{short}  deleted, it was at {old}"),
         // A reply may have been lost, or not been waited for.
         Action::Refused if matches!(error, Some(RemoteError::Service(_))) => match old.as_str() {
             "" => format!("it was not there, and may be at {new} now"),
             old => format!("it was at {old}, and may be at {new} now"),
         },
+        Action::Refused if matches!(error, Some(RemoteError::Damaged { .. })) => {
+            "refused: it is damaged there".to_owned()
+        }
         Action::Refused => match old.as_str() {
             "" => format!("refused: it is not there, and not at {new}"),
             old => format!("refused: it is at {old}, not at {new}"),

@@ -5,18 +5,19 @@ use std::{error::Error, io, io::Write};
 
 use serde_json::json;
 use snap_core::{
+    base::id::CommitId,
     ops::{
         repair,
         verify::{self, Data, Outcome, Problem, Shadowed, Touched, TouchedPath},
     },
-    repo::ref_name::RefKind,
+    repo::{RefName, ref_name::RefKind},
 };
-use snap_remote::store::RemoteError;
+use snap_remote::store::{REFS, RemoteError};
 
 use crate::{
     commands::against_files,
     context::Context,
-    remote::{LimitArgs, Place, rate},
+    remote::{LimitArgs, Place, rate, tracking},
     report::{CliError, Done},
     ui::{Out, size, size::Size, text},
 };
@@ -128,12 +129,24 @@ fn check_remote(
     let limits = LimitArgs::of_download(limit_download);
     let connection = cx.connect(cx.remote(Some(remote).into())?, &limits)?;
     let place = connection.place.clone();
+    let seen = seen(&place, cx)?;
     let (store, _scratch) = connection.into_parts();
     let progress = cx.progress();
     let options = verify::Options { data };
-    let found = snap_remote::verify::run(store, &options, (&cx.waiting()?, &progress));
+    let found = snap_remote::verify::run(store, (&options, &seen), (&cx.waiting()?, &progress));
     let found = found.map_err(|error| cx.remote_error(error))?;
     Ok(Checked { place: Some(place), data, remote_problems: found.problems, outcome: found.found })
+}
+
+/// Where the branches of a remote stood when they were last seen from here.
+fn seen(place: &Place, cx: &Context) -> Result<Vec<(RefName, CommitId)>, CliError> {
+    let Some(remote) = &place.name else { return Ok(Vec::new()) };
+    let repo = match cx.open_repo() {
+        Err(CliError::NoStore) => return Ok(Vec::new()),
+        repo => repo?,
+    };
+    let branches = tracking::branches(&repo, remote)?.into_iter();
+    branches.map(|(name, at)| Ok((RefName::branch(&name)?, at))).collect()
 }
 
 fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> {
@@ -253,9 +266,22 @@ fn hints(checked: &Checked, cx: &Context) {
     let Checked { place, data, outcome, .. } = checked;
     if let Some(place) = place {
         let name = text::word(place.shown().as_bytes());
-        return cx.ui().status(format_args!(
-            "`snap repair {name}` sends again what the store here has; --from names other copies"
-        ));
+        let is_forced = |problem: &RemoteError| match problem {
+            RemoteError::NoSettings { .. } | RemoteError::Config { .. } => true,
+            RemoteError::Damaged { key, .. } => key.starts_with(REFS),
+            _ => false,
+        };
+        let hint = match checked.remote_problems.iter().any(is_forced) {
+            true => format!(
+                "`snap push {name} --all --tags --force` from a store that has what is lost \
+                 writes it again"
+            ),
+            false => format!(
+                "`snap repair {name}` sends again what the store here has; --from names other \
+                 copies"
+            ),
+        };
+        return cx.ui().status(format_args!("{hint}"));
     }
     let lost = outcome.problems.iter().filter_map(|problem| match problem {
         Problem::RefLost { name, id } => {

@@ -2,11 +2,14 @@
 
 use std::error::Error;
 
-use snap_core::{base::close::close_names, repo::ref_name::RefKind};
+use snap_core::{
+    base::{close::close_names, kind::ErrorKind},
+    repo::ref_name::RefKind,
+};
 use snap_remote::{
     location::{LocationError, Scheme},
     service::{ServiceError, What, local_store::CURRENT, open::OpenError},
-    store::RemoteError,
+    store::{INDEX, REFS, RemoteError},
 };
 
 use crate::{report::CliError, ui::text};
@@ -74,8 +77,22 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Vanished { .. } => {
             "run it again; if it stays so, push again from a store that is whole"
         }
+        RemoteError::NoSettings { .. } => {
+            "`snap push --force` from a store with the same settings writes them again"
+        }
+        RemoteError::Config { .. } if error.kind() == ErrorKind::Damaged => {
+            "`snap push --force` from a store with the same settings writes them again"
+        }
         RemoteError::Config { .. } | RemoteError::Newer { .. } => {
             "a newer snap may be able to use it"
+        }
+        RemoteError::Damaged { key, .. } if key.starts_with(REFS) => {
+            "`snap push --force` puts the branch or tag here in its place, `snap push --delete` \
+             removes it"
+        }
+        RemoteError::Damaged { key, .. } if key.starts_with(INDEX) => {
+            "`snap verify` of the remote, then `snap push --all --tags` there from a store that is \
+             whole"
         }
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
             "nothing here was changed; push it again from a store that is whole"

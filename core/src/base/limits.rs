@@ -193,6 +193,10 @@ pub const REMOTE_INDEX_BYTES: u64 = 96 << 20;
 /// keys in a bucket are below 2 MiB, and a share lists a folder of 60,000 files.
 pub const REPLY_BYTES: u64 = 64 << 20;
 
+/// Objects that are listed with one prefix elsewhere: a million packs of 64 MiB are 64 TiB, and
+/// what is known of so many takes 130 MiB. A service that lists more has no end.
+pub const LISTED_OBJECTS: usize = 1 << 20;
+
 /// An ignore file; a larger one is not one.
 pub const IGNORE_FILE_BYTES: u64 = 4 << 20;
 

@@ -25,6 +25,8 @@ pub enum What {
     Short,
     /// What came is longer than it can be.
     TooLong,
+    /// It is a folder, a pipe or a device.
+    NotAFile,
     /// No room is left.
     Full,
     /// Too many requests; worth another try, later.
@@ -64,7 +66,7 @@ impl What {
             Self::NotFound | Self::NoBucket => ErrorKind::NotFound,
             Self::Conflict => ErrorKind::Exists,
             Self::Denied | Self::Unauthenticated | Self::Expired | Self::Clock => ErrorKind::Denied,
-            Self::Short | Self::TooLong | Self::Damaged => ErrorKind::Damaged,
+            Self::Short | Self::TooLong | Self::Damaged | Self::NotAFile => ErrorKind::Damaged,
             Self::Unsupported => ErrorKind::Unsupported,
             Self::Refused => ErrorKind::Invalid,
             Self::Stopped => ErrorKind::Interrupted,
@@ -86,6 +88,7 @@ impl What {
             Self::NoBucket => "there is no such bucket",
             Self::Short => "it is cut short",
             Self::TooLong => "what came is longer than it can be",
+            Self::NotAFile => "it is no file",
             Self::Full => "no room is left there",
             Self::Busy => "too many requests",
             Self::Unreachable => "nobody answers there",

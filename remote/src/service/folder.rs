@@ -25,6 +25,7 @@ use snap_core::{
 
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Version, What, When, beside, check_hash,
+    keys::REFS,
     too_long,
     traffic::{Kind, Traffic},
 };
@@ -438,6 +439,12 @@ impl Problem {
                     _ if is_nothing(&error.source) => What::NotFound,
                     io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                         What::Denied
+                    }
+                    // A ref may have others below it.
+                    io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput
+                        if operation == "read" && !key.starts_with(REFS) =>
+                    {
+                        What::NotAFile
                     }
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => What::Full,
                     _ => What::Other,

@@ -23,8 +23,9 @@ static NAMED: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::d
 #[derive(Debug)]
 pub struct Memory {
     objects: Objects,
-    conditions: Conditions,
-    /// What is said of them.
+    /// Those that it keeps to.
+    kept: Conditions,
+    /// Those that a client may rely on.
     said: Conditions,
     traffic: Arc<Traffic>,
 }
@@ -35,13 +36,13 @@ impl Memory {
         let mut named = lock(&NAMED);
         let objects = Arc::clone(named.entry(name.to_owned()).or_default());
         let all = Conditions { absent: true, unchanged: true };
-        Self { objects, conditions: all, said: all, traffic }
+        Self { objects, kept: all, said: all, traffic }
     }
 
     /// The same, which keeps only to some conditions, as some services do.
     #[must_use]
     pub fn with_conditions(self, conditions: Conditions) -> Self {
-        Self { conditions, said: conditions, ..self }
+        Self { kept: conditions, said: conditions, ..self }
     }
 
     /// The same, for a client that is told not to rely on conditions.
@@ -55,8 +56,8 @@ impl Memory {
         let now = objects.get(key).map(version_of);
         let (holds, can) = match when {
             When::Always => (true, true),
-            When::Absent => (now.is_none(), self.conditions.absent),
-            When::Unchanged(version) => (now.as_ref() == Some(version), self.conditions.unchanged),
+            When::Absent => (now.is_none(), self.kept.absent),
+            When::Unchanged(version) => (now.as_ref() == Some(version), self.kept.unchanged),
         };
         if !can {
             return Err(told("write", key, What::Unsupported, "no such condition"));
@@ -149,7 +150,7 @@ impl Service for Memory {
     }
 
     fn takes_conditions(&self) -> Conditions {
-        self.conditions
+        self.kept
     }
 
     fn must_prove_conditions(&self) -> bool {

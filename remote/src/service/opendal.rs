@@ -13,7 +13,7 @@ use opendal::{
     Error, ErrorKind, Executor, Metadata, OperationContext, Operator, options,
     raw::{OpWrite, Service as _, oio, oio::Write},
 };
-use snap_core::disk::scratch::unique_name;
+use snap_core::{base::limits, disk::scratch::unique_name};
 
 use super::{
     Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When, check_hash,
@@ -62,6 +62,8 @@ pub struct Bucket {
     puts: Puts,
     /// Whether conditions are kept to, as far as the operator knows any.
     keeps_conditions: bool,
+    /// Objects that a listing may have.
+    most_listed: usize,
 }
 
 impl Bucket {
@@ -69,8 +71,23 @@ impl Bucket {
     pub fn over_http(operator: Operator, transport: Transport) -> Self {
         let context = OperationContext::new().with_http_transport(transport.into());
         let context = context.with_executor(Executor::with(Tasks));
-        let operator = operator.with_context(context);
-        Self { operator, traffic: None, puts: Puts::Whole, keeps_conditions: true }
+        Self::new(operator.with_context(context))
+    }
+
+    fn new(operator: Operator) -> Self {
+        Self {
+            operator,
+            traffic: None,
+            puts: Puts::Whole,
+            keeps_conditions: true,
+            most_listed: limits::LISTED_OBJECTS,
+        }
+    }
+
+    /// The same, of which a listing may have so many objects.
+    #[must_use]
+    pub fn listing_at_most(self, most: usize) -> Self {
+        Self { most_listed: most, ..self }
     }
 
     /// The same, of which a write may end half-way.
@@ -88,7 +105,12 @@ impl Bucket {
     /// SFTP, whose operations are counted in `traffic`.
     pub fn sftp(operator: Operator, traffic: Arc<Traffic>) -> Self {
         // What OpenDAL has for it makes an empty file, and then writes that.
-        Self { operator, traffic: Some(traffic), puts: Puts::Aside, keeps_conditions: false }
+        Self {
+            traffic: Some(traffic),
+            puts: Puts::Aside,
+            keeps_conditions: false,
+            ..Self::new(operator)
+        }
     }
 
     /// Waits until so many bytes may go out, if not over HTTP, whose bodies do
@@ -238,6 +260,26 @@ impl Bucket {
         Ok(hasher.finalize())
     }
 
+    /// All objects below a prefix; `None` when there are more than there may be.
+    async fn list_now(&self, prefix: &str) -> Result<Option<Vec<Listed>>, Error> {
+        let options = options::ListOptions { recursive: true, ..Default::default() };
+        let mut entries = self.operator.lister_options(prefix, options).await?;
+        let (mut listed, mut seen) = (Vec::new(), 0);
+        while let Some(entry) = entries.next().await {
+            let entry = entry?;
+            // Folders, too, may have no end.
+            seen += 1;
+            if seen > self.most_listed {
+                return Ok(None);
+            }
+            if entry.metadata().mode().is_file() {
+                let bytes = entry.metadata().content_length();
+                listed.push(Listed { key: entry.path().to_owned(), bytes });
+            }
+        }
+        Ok(Some(listed))
+    }
+
     async fn peek_now(&self, prefix: &str, most: usize) -> Result<Vec<String>, Error> {
         let options = options::ListOptions { limit: Some(most), ..Default::default() };
         let entries = self.operator.lister_options(prefix, options).await?;
@@ -354,22 +396,18 @@ impl Service for Bucket {
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
         Box::pin(async move {
-            let options = options::ListOptions { recursive: true, ..Default::default() };
-            let (result, reply) = Reply::of(self.operator.list_options(prefix, options)).await;
+            let (result, reply) = Reply::of(self.list_now(prefix)).await;
             self.count(Kind::List, 0, 0);
-            let entries = match result {
-                Ok(entries) => entries,
+            match result {
+                Ok(Some(listed)) => Ok(listed),
+                Ok(None) => {
+                    let message = format!("more than {} objects", self.most_listed);
+                    Err(ServiceError::new("list", prefix, What::TooLong, message))
+                }
                 // Folders that are not there hold nothing.
-                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-                Err(error) => return Err(told("list", prefix, &error, reply)),
-            };
-            let listed = entries.into_iter().filter(|entry| entry.metadata().mode().is_file());
-            Ok(listed
-                .map(|entry| Listed {
-                    key: entry.path().to_owned(),
-                    bytes: entry.metadata().content_length(),
-                })
-                .collect())
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+                Err(error) => Err(told("list", prefix, &error, reply)),
+            }
         })
     }
 

@@ -421,6 +421,12 @@ impl HttpTransport for Transport {
             StatusCode::BAD_REQUEST if kind == Kind::Put => doubted(response).await?,
             _ => response,
         };
+        if let Some(to) = redirection(&response) {
+            let status = response.status().as_u16();
+            Reply { asked: true, status: Some(status), ..Reply::default() }.note();
+            let said = format!("status {status} redirects to {to}, which is not followed");
+            return Err(Error::new(ErrorKind::Unexpected, said));
+        }
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(http::header::RETRY_AFTER)
             .and_then(|text| wait(text, header(http::header::DATE), Time::now().secs))
@@ -437,6 +443,21 @@ impl HttpTransport for Transport {
         let traffic = Arc::clone(&self.traffic);
         Ok(response.map(|body| incoming(bounded(body, most), (pace, traffic), self.silence)))
     }
+}
+
+/// Where a reply redirects to, without what may be a secret: its scheme, host and path.
+fn redirection<T>(response: &Response<T>) -> Option<String> {
+    let is_one = matches!(response.status().as_u16(), 301..=303 | 307 | 308);
+    let to = response.headers().get(http::header::LOCATION).filter(|_| is_one)?;
+    let to: http::Uri = to.to_str().ok()?.parse().ok()?;
+    let host = to.authority().map(|host| match host.port_u16() {
+        Some(port) => format!("{}:{port}", host.host()),
+        None => host.host().to_owned(),
+    });
+    Some(match (to.scheme_str(), host) {
+        (Some(scheme), Some(host)) => format!("{scheme}://{host}{}", to.path()),
+        _ => to.path().to_owned(),
+    })
 }
 
 /// Has caches on the way ask the service: what may change is read to know how it is
@@ -491,6 +512,18 @@ fn kind(request: &Request<Buffer>) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_redirection_is_told_without_what_may_be_a_secret() {
+        let to = |status: u16, location: &str| {
+            let response = Response::builder().status(status).header("location", location);
+            redirection(&response.body(()).unwrap())
+        };
+        let elsewhere = "https://ada:secret@else.example:8443/x/config.toml?token=1";
+        assert_eq!(to(307, elsewhere).unwrap(), "https://else.example:8443/x/config.toml");
+        assert_eq!(to(302, "/login?next=x").unwrap(), "/login");
+        assert_eq!((to(304, elsewhere), to(200, elsewhere)), (None, None));
+    }
 
     #[test]
     fn a_service_says_in_seconds_or_by_a_date_how_long_it_wants_to_be_left_alone() {

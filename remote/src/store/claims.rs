@@ -180,8 +180,8 @@ impl RemoteStore {
         (new, nonce): (Option<CommitId>, Nonce),
         (claimed, open): (Moment, &AtomicUsize),
     ) -> Result<(), RemoteError> {
-        let now = self.slot(name).await?;
-        if (&now.commit, &now.nonce) != (&expected.commit, &expected.nonce) {
+        let now = self.any_slot(name).await?;
+        if !now.is_same(expected) {
             return Err(self.raced(name, &now));
         }
         let key = key(name);
@@ -198,7 +198,7 @@ impl RemoteStore {
         // Once begun it is seen to its end: a claim that went before a write that
         // is still under way would be no claim. Whatever was replied, what is
         // there then says whether it went well.
-        let written = async { (write.await, self.slot(name).await) };
+        let written = async { (write.await, self.any_slot(name).await) };
         let (written, now) = self.client.unhindered(written).await;
         let now = now?;
         match (now.nonce == Some(nonce), written) {
@@ -235,8 +235,8 @@ impl RemoteStore {
                 What::Unsupported | What::Refused => {}
                 // A service that refuses a condition which holds knows none, either.
                 What::Conflict => {
-                    let now = self.slot(name).await?;
-                    if (&now.commit, &now.nonce) != (&read.commit, &read.nonce) {
+                    let now = self.any_slot(name).await?;
+                    if !now.is_same(&read) {
                         return Err(error.into());
                     }
                     read = now;

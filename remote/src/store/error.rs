@@ -75,6 +75,40 @@ pub enum RemoteError {
         /// Why.
         source: Box<ConfigError>,
     },
+    /// There is a store whose settings are gone.
+    #[error("the store at {location} has lost its settings: config.toml is not there")]
+    NoSettings {
+        /// Where.
+        location: String,
+    },
+    /// A ref that was seen before is gone, and nobody deleted it.
+    #[error(
+        "{} `{}` at {location} stood at {seen:.12}, and is not there",
+        name.kind().noun(),
+        name.short()
+    )]
+    RefLost {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+        /// Where it stood when it was last seen.
+        seen: CommitId,
+    },
+    /// A ref stands elsewhere than before, and what it stood at is gone.
+    #[error(
+        "{} `{}` at {location} stood at {seen:.12}, which is not there any more",
+        name.kind().noun(),
+        name.short()
+    )]
+    RolledBack {
+        /// Which.
+        name: Box<RefName>,
+        /// Where.
+        location: String,
+        /// Where it stood when it was last seen.
+        seen: CommitId,
+    },
     /// An object is not what it should be.
     #[error("{key} at {location} is damaged: {why}")]
     Damaged {
@@ -224,7 +258,13 @@ impl RemoteError {
             Self::NotAStore { .. } | Self::Itself { .. } => ErrorKind::Invalid,
             Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Held { .. } => ErrorKind::Locked,
-            Self::Config { source, .. } => source.kind(),
+            Self::Config { source, .. } => match **source {
+                ConfigError::Newer { .. } => source.kind(),
+                _ => ErrorKind::Damaged,
+            },
+            Self::NoSettings { .. } | Self::RefLost { .. } | Self::RolledBack { .. } => {
+                ErrorKind::Damaged
+            }
             Self::Damaged { .. }
             | Self::Vanished { .. }
             | Self::Incomplete { .. }
@@ -239,6 +279,14 @@ impl RemoteError {
             Self::Io(error) => error.kind(),
             Self::Interrupted => ErrorKind::Interrupted,
         }
+    }
+}
+
+impl RemoteError {
+    /// Whether the settings of the store are gone or damaged, so that they can be written again.
+    pub(crate) fn is_of_settings(&self) -> bool {
+        let is_config = matches!(self, Self::NoSettings { .. } | Self::Config { .. });
+        is_config && self.kind() == ErrorKind::Damaged
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures::future::join_all;
 use snap_core::{
-    base::{id::CommitId, limits},
+    base::{id::CommitId, kind::ErrorKind, limits},
     repo::{
         open::FIRST_BRANCH,
         ref_name::{RefKind, RefName},
@@ -21,6 +21,22 @@ pub fn first_branch() -> RefName {
 /// What is under [`HEAD`] where a clone begins with that branch.
 pub(super) fn text(head: &RefName) -> Bytes {
     format!("ref: refs/{}/{}\n", head.kind().folder(), head.short()).into()
+}
+
+/// The branch that the bytes under [`HEAD`] name.
+pub(super) fn branch_of(bytes: &[u8]) -> Option<RefName> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let name = text.trim_end_matches('\n').strip_prefix("ref: ")?;
+    RefName::parse_full(name).filter(|name| name.kind() == RefKind::Branch)
+}
+
+/// The branch that a clone begins with where `HEAD` is damaged: the only one, or the first one.
+pub(crate) fn likely_branch(refs: &[(RefName, CommitId)]) -> Option<RefName> {
+    let mut branches = refs.iter().map(|(name, _)| name).filter(|n| n.kind() == RefKind::Branch);
+    match (branches.clone().count(), branches.next()) {
+        (1, Some(only)) => Some(only.clone()),
+        _ => Some(first_branch()).filter(|first| refs.iter().any(|(name, _)| name == first)),
+    }
 }
 
 impl RemoteStore {
@@ -42,10 +58,7 @@ impl RemoteStore {
         let Some(object) = self.client().find(HEAD, limits::REF_BYTES as u64).await? else {
             return Ok(first_branch());
         };
-        let text = std::str::from_utf8(&object.bytes).ok();
-        let name = text.and_then(|text| text.trim_end_matches('\n').strip_prefix("ref: "));
-        let branch = name.and_then(RefName::parse_full);
-        branch.filter(|name| name.kind() == RefKind::Branch).ok_or_else(|| RemoteError::Damaged {
+        branch_of(&object.bytes).ok_or_else(|| RemoteError::Damaged {
             key: HEAD.to_owned(),
             location: self.location().to_owned(),
             why: "it is not the name of a branch".to_owned(),
@@ -59,16 +72,16 @@ impl RemoteStore {
     /// [`RemoteError::Damaged`] when one is no ref.
     pub async fn all_refs(&self) -> Result<Vec<(RefName, CommitId)>, RemoteError> {
         let (refs, damaged) = self.readable_refs().await?;
-        damaged.into_iter().next().map_or(Ok(refs), Err)
+        damaged.into_iter().next().map_or(Ok(refs), |(_, error)| Err(error))
     }
 
-    /// The same, with an error for each ref that is damaged.
+    /// The same, with those that are damaged and an error for each.
     ///
     /// # Errors
     /// [`RemoteError`] when they cannot be listed or read.
     pub(crate) async fn readable_refs(
         &self,
-    ) -> Result<(Vec<(RefName, CommitId)>, Vec<RemoteError>), RemoteError> {
+    ) -> Result<(Vec<(RefName, CommitId)>, Vec<(RefName, RemoteError)>), RemoteError> {
         if let Some(all) = self.client().standings().await? {
             let named = |(name, at): (String, _)| Some((RefName::parse_full(&name)?, at));
             let mut refs: Vec<(RefName, CommitId)> = all.into_iter().filter_map(named).collect();
@@ -84,7 +97,7 @@ impl RemoteStore {
             match standing {
                 // One that was removed since it was listed is no loss.
                 Ok(standing) => refs.extend(standing.map(|standing| (name, standing.commit))),
-                Err(error @ RemoteError::Damaged { .. }) => damaged.push(error),
+                Err(error) if error.kind() == ErrorKind::Damaged => damaged.push((name, error)),
                 Err(error) => return Err(error),
             }
         }

@@ -107,6 +107,25 @@ impl RemoteStore {
         Ok(Publication { files })
     }
 
+    /// Whether a file of the index stands for several.
+    pub(super) fn is_group(&self, name: &str) -> bool {
+        name.ends_with(GROUP)
+    }
+
+    /// What is to be written in place of a damaged file that told of these packs.
+    pub(super) fn publication_again<'s>(
+        &'s self,
+        mut packs: Vec<Told<'s>>,
+        name: &str,
+    ) -> Result<Publication<'s>, RemoteError> {
+        if self.is_group(name) {
+            return Ok(Publication { files: split(packs, self.index_file_bytes)?.0 });
+        }
+        // One file, which thus has its name again.
+        tidy(&mut packs);
+        Ok(Publication { files: vec![packs] })
+    }
+
     /// Makes packs count that have been sent, of which `store` has the outlines.
     ///
     /// # Errors
@@ -205,6 +224,11 @@ fn name_of(bytes: &[u8]) -> String {
 fn tidy(packs: &mut Vec<Told<'_>>) {
     packs.sort_unstable_by_key(|(_, id)| *id);
     packs.dedup_by_key(|(_, id)| *id);
+}
+
+/// Length of the file that tells of these packs.
+fn file_bytes(packs: &[Told<'_>]) -> Result<u64, RemoteError> {
+    Ok(outline::encode(&outlines(packs)?).len() as u64)
 }
 
 fn outlines(packs: &[Told<'_>]) -> Result<Vec<Outline>, RemoteError> {

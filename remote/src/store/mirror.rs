@@ -60,6 +60,9 @@ const DAMAGED: &str = "damaged";
 /// The table of what is shadowed in the store of stubs.
 const SHADOWS: &str = "shadow";
 
+/// File with the names of files of the index that were found damaged, a line each.
+const DAMAGED_INDEX: &str = "damaged-index";
+
 /// File that whoever changes the folder locks.
 const LOCK: &str = "lock";
 
@@ -267,12 +270,39 @@ impl Mirror {
 
     /// What the store elsewhere has, as it is known now.
     pub fn holdings(&self) -> Holdings<'_> {
-        Holdings { store: &self.store, is_damaged: self.is_damaged() }
+        Holdings { store: &self.store, is_whole: !self.is_damaged() }
+    }
+
+    /// The same, where nobody has seen yet that what is there is complete.
+    pub fn unproven_holdings(&self) -> Holdings<'_> {
+        Holdings { store: &self.store, is_whole: false }
     }
 
     /// Whether the store elsewhere is known to lack something that it should have.
     pub fn is_damaged(&self) -> bool {
-        self.store.has_shadows() || self.dir.join(DAMAGED).exists()
+        let is_there = |name: &str| self.dir.join(name).exists();
+        self.store.has_shadows() || is_there(DAMAGED) || is_there(DAMAGED_INDEX)
+    }
+
+    /// Names of files of the index that were found damaged.
+    pub fn damaged_index(&self) -> Vec<String> {
+        let text = fs_err::read_to_string(self.dir.join(DAMAGED_INDEX)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Remembers these in place of those before.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be written.
+    pub fn note_damaged_index(&self, names: &[String]) -> Result<(), StoreError> {
+        let path = self.dir.join(DAMAGED_INDEX);
+        let lines: String = names.iter().map(|name| format!("{name}\n")).collect();
+        match names {
+            [] if !path.exists() => {}
+            [] => self.store.disk().remove(&path)?,
+            _ => self.write(DAMAGED_INDEX, &lines)?,
+        }
+        Ok(())
     }
 
     /// Remembers that the store elsewhere lacks something. Where that fails, it is
@@ -364,7 +394,7 @@ impl Mirror {
 #[derive(Clone, Copy, Debug)]
 pub struct Holdings<'m> {
     store: &'m Store,
-    is_damaged: bool,
+    is_whole: bool,
 }
 
 impl Holdings<'_> {
@@ -375,7 +405,7 @@ impl Holdings<'_> {
     /// [`StoreError`] when the index cannot be read.
     pub fn of(&self, id: &ObjectId) -> Result<Holding, StoreError> {
         let is_known = self.store.locate(id)?.is_some();
-        if !self.is_damaged {
+        if self.is_whole {
             return Ok(Holding::of(is_known));
         }
         Ok(match (is_known, self.store.locate_unshadowed(id)?) {

@@ -19,13 +19,14 @@ mod conditions;
 mod error;
 pub mod heads;
 pub mod index;
+mod mend;
 pub mod mirror;
 pub(crate) mod names;
 pub mod refs;
 mod version;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{
         Mutex, PoisonError,
@@ -35,7 +36,7 @@ use std::{
 
 use bytes::Bytes;
 use snap_core::{
-    base::{io::PathError, limits},
+    base::{io::PathError, kind::ErrorKind, limits},
     repo::{
         config::{Config, ConfigError, VERSION},
         ref_name::RefName,
@@ -51,6 +52,9 @@ use crate::service::{Conditions, Object, ServiceError, What, When, client::Clien
 
 /// What the keys in a store begin with.
 const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];
+
+/// How often settings that are damaged are read.
+const READINGS: usize = 2;
 
 /// Keys that are looked at to see whether a place is free: more than there are
 /// in [`OURS`].
@@ -74,8 +78,11 @@ pub struct RemoteStore {
     index_file_bytes: u64,
     /// What is known is forgotten only of a store that is there.
     is_kept: bool,
-    /// Where damaged files of its index are noted, instead of an error.
-    damaged_index: Option<Vec<RemoteError>>,
+    /// Where damaged files of its index are noted by name, instead of an error.
+    damaged_index: Option<BTreeMap<String, RemoteError>>,
+    /// Files of its index that are known to be damaged and not known here: a push reads around
+    /// them.
+    passed_over: BTreeSet<String>,
     /// Its settings, once they were read or written.
     config: Mutex<Option<Bytes>>,
     /// True if this process wrote the settings itself.
@@ -93,6 +100,17 @@ pub enum Found {
     Store,
     /// Nothing at all.
     Nothing,
+}
+
+/// The settings of a store, as they were found.
+#[derive(Debug)]
+pub(crate) enum Settings {
+    /// Those of a version that is known.
+    Usable,
+    /// They are not there.
+    Lost,
+    /// They are damaged.
+    Unusable(RemoteError),
 }
 
 impl RemoteStore {
@@ -113,6 +131,7 @@ impl RemoteStore {
             index_file_bytes,
             is_kept: false,
             damaged_index: None,
+            passed_over: BTreeSet::new(),
             config: Mutex::default(),
             wrote_config: AtomicBool::new(false),
             conditions: OnceCell::new(),
@@ -213,16 +232,42 @@ impl RemoteStore {
         self.check_config(config)
     }
 
+    /// Reads the settings. What arrives damaged is read once more.
+    ///
+    /// # Errors
+    /// [`RemoteError::Config`] when a later version wrote them, [`RemoteError::Service`].
+    pub(crate) async fn settings(&self) -> Result<Settings, RemoteError> {
+        let mut damage = None;
+        for _ in 0..READINGS {
+            let checked = match self.client.find(CONFIG, limits::CONFIG_BYTES).await {
+                Err(error) if error.what.kind() == ErrorKind::Damaged => Err(error.into()),
+                found => self.check_config(found?),
+            };
+            match checked {
+                Ok(Found::Store) => return Ok(Settings::Usable),
+                Ok(Found::Nothing) => return Ok(Settings::Lost),
+                Err(error) if error.kind() == ErrorKind::Damaged => damage = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(damage.map_or(Settings::Lost, Settings::Unusable))
+    }
+
     /// Looks whether there is a store, or room for one.
     ///
     /// # Errors
-    /// [`RemoteError::Config`]; [`RemoteError::NotAStore`] when there is
-    /// something else.
+    /// [`RemoteError::Config`]; [`RemoteError::NoSettings`] when all else of a store is there;
+    /// [`RemoteError::NotAStore`] when there is something else.
     pub async fn survey(&self) -> Result<Found, RemoteError> {
         let config = self.client.find(CONFIG, limits::CONFIG_BYTES);
         let (config, keys) = futures::join!(config, self.client.peek("", PEEKED));
         let found = self.check_config(config?)?;
         let keys = keys?;
+        // Packs alone may be of a push that made a store and was killed.
+        let has_index = found == Found::Nothing && keys.iter().any(|key| key.starts_with(INDEX));
+        if has_index && !self.client.list(INDEX).await?.is_empty() {
+            return Err(RemoteError::NoSettings { location: self.location.clone() });
+        }
         let is_ours = |key: &String| OURS.iter().any(|ours| key.starts_with(ours));
         match keys.into_iter().find(|key| !is_ours(key)) {
             Some(key) if found == Found::Nothing => {

@@ -43,12 +43,33 @@ pub struct Slot {
     /// All that it says; `None` when nothing is there.
     text: Option<RefText>,
     version: Option<Version>,
+    /// What lies there and is no ref.
+    unreadable: Option<Unreadable>,
+}
+
+/// What lies under the key of a ref and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Unreadable {
+    /// None when it is longer than a ref.
+    bytes: Option<Bytes>,
+    why: String,
 }
 
 impl Slot {
     /// Whether anything lies there.
     pub fn is_there(&self) -> bool {
-        self.text.is_some()
+        self.text.is_some() || self.unreadable.is_some()
+    }
+
+    /// Whether what lies there is no ref.
+    pub fn is_damaged(&self) -> bool {
+        self.unreadable.is_some()
+    }
+
+    /// Whether another look found the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let bytes = |slot: &Self| slot.unreadable.as_ref().map(|found| found.bytes.clone());
+        (&self.commit, &self.nonce) == (&other.commit, &other.nonce) && bytes(self) == bytes(other)
     }
 
     /// The condition that what lies there is as it was read, if the service takes such a one.
@@ -66,7 +87,7 @@ impl Slot {
     }
 }
 
-pub(super) fn key(name: &RefName) -> String {
+pub(crate) fn key(name: &RefName) -> String {
     format!("{REFS}{}/{}", name.kind().folder(), name.short())
 }
 
@@ -75,14 +96,20 @@ pub(super) fn text(new: Option<CommitId>, nonce: Nonce) -> Bytes {
 }
 
 /// Whether an error may come from reading a folder, or below a file.
-fn may_be_folder(error: &RemoteError) -> bool {
-    match error {
-        RemoteError::Damaged { .. } => true,
-        RemoteError::Service(error) => matches!(
-            error.what,
-            What::Refused | What::Other | What::Unsupported | What::Denied | What::TooLong
-        ),
-        _ => false,
+fn may_be_folder(error: &ServiceError) -> bool {
+    matches!(error.what, What::Refused | What::Other | What::Unsupported | What::Denied)
+}
+
+fn parse(Object { bytes, version }: Object) -> Slot {
+    match RefText::decode(&bytes) {
+        Ok(text) => {
+            let (commit, nonce) = (text.commit, text.nonce);
+            Slot { commit, nonce, text: Some(text), version, unreadable: None }
+        }
+        Err(error) => {
+            let unreadable = Some(Unreadable { bytes: Some(bytes), why: error.to_string() });
+            Slot { version, unreadable, ..Slot::default() }
+        }
     }
 }
 
@@ -100,29 +127,42 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`] when it is no ref.
     pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
-        let key = key(name);
-        let read = match self.client.find(&key, limits::REF_BYTES as u64).await {
-            Ok(Some(object)) => self.parse(&key, &object),
+        let slot = self.any_slot(name).await?;
+        self.damage(name, &slot).map_or(Ok(slot), Err)
+    }
+
+    /// The same, where what is no ref is to be replaced.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`].
+    pub async fn any_slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
+        let slot = match self.client.find(&key(name), limits::REF_BYTES as u64).await {
+            Ok(Some(object)) => parse(object),
             Ok(None) => return Ok(Slot::default()),
-            Err(error) => Err(error.into()),
-        };
-        match read {
+            Err(error) if error.what == What::TooLong => {
+                let why = format!("it has more than {} B", limits::REF_BYTES);
+                Slot { unreadable: Some(Unreadable { bytes: None, why }), ..Slot::default() }
+            }
             // Where folders are like files, some say so with a page or an error.
             Err(error) if may_be_folder(&error) && self.is_no_ref(name).await => {
-                Ok(Slot::default())
+                return Ok(Slot::default());
             }
-            read => read,
+            Err(error) => return Err(error.into()),
+        };
+        match slot.unreadable.is_some() && self.is_no_ref(name).await {
+            true => Ok(Slot::default()),
+            false => Ok(slot),
         }
     }
 
-    fn parse(&self, key: &str, object: &Object) -> Result<Slot, RemoteError> {
-        let text = RefText::decode(&object.bytes).map_err(|error| RemoteError::Damaged {
-            key: key.to_owned(),
+    /// The error that a slot holds no ref, if that is so.
+    pub(crate) fn damage(&self, name: &RefName, slot: &Slot) -> Option<RemoteError> {
+        let Unreadable { why, .. } = slot.unreadable.as_ref()?;
+        Some(RemoteError::Damaged {
+            key: key(name),
             location: self.location.clone(),
-            why: format!("it is not a ref: {error}"),
-        })?;
-        let version = object.version.clone();
-        Ok(Slot { commit: text.commit, nonce: text.nonce, text: Some(text), version })
+            why: format!("it is not a ref: {why}"),
+        })
     }
 
     /// The error that a later version wrote a ref.
@@ -173,13 +213,13 @@ impl RemoteStore {
             Err(error) if error.what == What::Conflict => false,
             Err(error) => return Err(error.into()),
         };
-        let now = self.slot(name).await?;
+        let now = self.any_slot(name).await?;
         // A snap server writes nonces of its own: there, what stands where it should
         // is as good as ours.
         if now.nonce == Some(nonce) || (now.nonce.is_none() && now.commit == new) {
             return Ok(());
         }
-        let stands = (&now.commit, &now.nonce) == (&expected.commit, &expected.nonce);
+        let stands = now.is_same(expected);
         match is_told && stands {
             true => Err(self.unwritten(&key)),
             false => Err(self.raced(name, &now)),

@@ -20,6 +20,7 @@ use std::{
 use snap_core::{
     base::{
         id::{CommitId, PackId},
+        kind::ErrorKind,
         observe::{Observer, Phase},
     },
     ops::reach,
@@ -35,7 +36,7 @@ use super::{
 };
 use crate::{
     distant::RemotePacks,
-    store::{Found, INDEX, RemoteError, RemoteStore},
+    store::{Found, INDEX, RemoteError, RemoteStore, heads::likely_branch},
 };
 
 /// How often it is looked whether the rest may begin.
@@ -51,7 +52,7 @@ pub struct Options {
 }
 
 /// What is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Outcome {
     /// The ref that was chosen.
     pub name: RefName,
@@ -61,6 +62,10 @@ pub struct Outcome {
     pub default_branch: RefName,
     /// All branches and tags there, and where they stand.
     pub refs: Vec<(RefName, CommitId)>,
+    /// An error for each ref there that is damaged, and left out.
+    pub damaged_refs: Vec<RemoteError>,
+    /// Why the default branch there is not known for certain: what names it is damaged.
+    pub damaged_head: Option<RemoteError>,
 }
 
 /// Where a clone comes from.
@@ -120,7 +125,7 @@ async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome
     let (found, default_branch, refs, listed) = futures::join!(
         remote.look(),
         remote.default_branch(),
-        remote.all_refs(),
+        remote.readable_refs(),
         remote.client().list(INDEX),
     );
     let place = remote.location().to_owned();
@@ -128,7 +133,14 @@ async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome
     if found? == Found::Nothing {
         return Err(RemoteError::NoStore { location: location() });
     }
-    let (default_branch, refs) = (default_branch?, refs?);
+    let (refs, damaged_refs) = refs?;
+    let (default_branch, damaged_head) = match default_branch {
+        Err(error) if error.kind() == ErrorKind::Damaged => match likely_branch(&refs) {
+            Some(likely) => (likely, Some(error)),
+            None => return Err(error),
+        },
+        found => (found?, None),
+    };
     remote.take_in_listed(listed?).await?;
     let name = name.unwrap_or_else(|| default_branch.clone());
     // What was pushed between the listing and the reading of the refs.
@@ -140,9 +152,14 @@ async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome
     }
     let standing = refs.iter().find(|(other, _)| *other == name);
     let Some((_, commit)) = standing else {
+        let mut damaged = damaged_refs.into_iter();
+        if let Some((_, error)) = damaged.find(|(other, _)| *other == name) {
+            return Err(error);
+        }
         return Err(RemoteError::NoRef { name: Box::new(name), location: location() });
     };
-    Ok(Outcome { commit: *commit, name, default_branch, refs })
+    let damaged_refs = damaged_refs.into_iter().map(|(_, error)| error).collect();
+    Ok(Outcome { commit: *commit, name, default_branch, refs, damaged_refs, damaged_head })
 }
 
 /// What comes behind the last commit.

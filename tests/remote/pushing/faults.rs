@@ -263,3 +263,16 @@ fn an_answer_of_something_else_is_not_taken_for_that_of_the_service() {
         assert_eq!(complete(service(), "main"), Some(second), "{part}");
     }
 }
+
+#[test]
+fn a_write_that_is_redirected_says_where_to() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let here = Place::new();
+    let mut remote = here.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "remote");
+    proxy.add(Rule::new(Fault::Redirect).kind(Kind::Put).path("config.toml"));
+    let commit = here.change("a", "1");
+    let error = here.push(&mut remote, commit).unwrap_err().to_string();
+    assert!(error.contains("cannot write config.toml at test://place: "), "{error}");
+    assert!(error.contains(" redirects to ") && error.contains("which is not followed"), "{error}");
+}

@@ -152,11 +152,11 @@ fn made_up(number: u64) -> CommitId {
 }
 
 /// Clients move one ref, each by a service of its own; says the moves that were
-/// acknowledged, from where and where to.
+/// acknowledged, from where and where to. Each waits a while before each move.
 async fn moves(
     service: impl Fn(u64) -> Arc<dyn Service>,
     seed: u64,
-    clients: u64,
+    (clients, longest_pause_ms): (u64, u64),
 ) -> Vec<(Option<CommitId>, CommitId)> {
     let tasks = (0..clients).map(|who| {
         let service = service(who);
@@ -164,7 +164,9 @@ async fn moves(
         let remote = place.remote(service, "remote");
         let task = async move {
             let mut moved = Vec::new();
+            let mut draw = Draw(seed * 100 + who);
             for number in 0..3 {
+                sleep(Duration::from_millis(draw.below(longest_pause_ms))).await;
                 let new = made_up(seed * 1_000 + who * 10 + number);
                 let slot = remote.slot(&branch("main")).await.unwrap();
                 match remote.swap(&branch("main"), &slot, Some(new)).await {
@@ -208,7 +210,7 @@ fn clients_that_claim_and_clients_that_rely_on_conditions_overwrite_no_move() {
             let memory = Memory::named(&name, Arc::default());
             slowed(if who % 2 == 0 { memory } else { memory.claimed() }, seed * 100 + who)
         };
-        let moved = virtual_time().block_on(moves(service, seed, 2 + seed % 4));
+        let moved = virtual_time().block_on(moves(service, seed, (2 + seed % 4, 3_000)));
         let at = end_of_chain(&moved, seed);
         let place = Place::new();
         let memory = Arc::new(Memory::named(&name, Arc::default()));
@@ -273,7 +275,7 @@ fn without_conditions_no_two_move_a_ref_from_the_same_place() {
         let name = format!("claims_{seed}");
         let runtime = virtual_time();
         let service = |who| slow(&name, seed * 100 + who);
-        let moved = runtime.block_on(moves(service, seed, 2 + seed % 4));
+        let moved = runtime.block_on(moves(service, seed, (2 + seed % 4, 1)));
         let at = end_of_chain(&moved, seed);
         all += moved.len();
         let place = Place::new();

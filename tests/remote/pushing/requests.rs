@@ -33,9 +33,9 @@ fn a_plan_is_what_a_push_then_does() {
         assert!(plan.requests() <= targets.next().unwrap(), "{made:?}");
         // Nothing is left to do.
         here.push(&mut remote, commit).unwrap();
-        assert_eq!(traffic.counts().requests() - now.requests(), 1);
+        assert_eq!(traffic.counts().requests() - now.requests(), 2);
         let nothing = here.plan(&mut remote, commit);
-        assert_eq!((nothing.requests(), nothing.packs), (1, 0));
+        assert_eq!((nothing.requests(), nothing.packs), (2, 0));
     };
     let plan = |commit| {
         let service = bucket(&server.endpoint(), &server, &Arc::default());
@@ -118,12 +118,17 @@ fn round_trips_are_few() {
     push(
         second,
         &[
-            &[("read", "refs/heads/main"), ("list", "index/"), ("write", "objects/")],
+            &[
+                ("read", "refs/heads/main"),
+                ("list", "index/"),
+                ("read", "config.toml"),
+                ("write", "objects/"),
+            ],
             &[("write", "index/")],
             &[("write", "refs/heads/main")],
         ],
     );
-    push(second, &[&[("read", "refs/heads/main")]]);
+    push(second, &[&[("read", "refs/heads/main"), ("list", "index/")]]);
     assert_eq!(complete(memory(), "main"), Some(second));
 }
 
@@ -170,7 +175,7 @@ fn a_ref_that_is_deleted_can_be_made_again() {
     here.push(&mut remote, one).unwrap();
     let error = push::delete(&remote, &name, Some(two), &handle).unwrap_err();
     assert!(matches!(error, RemoteError::Raced { theirs: Some(at), .. } if at == one), "{error}");
-    assert_eq!(push::delete(&remote, &name, Some(one), &handle).unwrap(), one);
+    assert_eq!(push::delete(&remote, &name, Some(one), &handle).unwrap(), Some(one));
     assert_eq!(complete(service(), "main"), None);
     let gone = push::delete(&remote, &name, None, &handle).unwrap_err();
     assert!(matches!(gone, RemoteError::NoRef { .. }), "{gone}");

@@ -3,11 +3,11 @@
 //! All is done under one key that nobody else uses, and removed in the end,
 //! whatever happened before.
 
-use std::{io::Write, time::Duration};
+use std::{io::Write, path::Path, time::Duration};
 
 use bytes::Bytes;
 use serde::Serialize;
-use snap_core::{base::limits, disk::scratch::unique_name};
+use snap_core::{base::limits, disk::scratch::unique_name, repo::Config};
 use snap_remote::{
     service::{Conditions, ServiceError, Version, What, When, client::Client},
     store::{CONFIG, INDEX, Mirror, RemoteError},
@@ -202,6 +202,7 @@ impl Trials<'_> {
             matches!(error.what, What::Unreachable | What::Unauthenticated | What::Expired)
         };
         let is_shut = listed.as_ref().is_err_and(is_shut);
+        let has_index = listed.as_ref().is_ok_and(|listed| !listed.is_empty());
         self.tried("list", listed)?;
         if is_shut {
             for name in ["read", "write", "remove"] {
@@ -209,6 +210,7 @@ impl Trials<'_> {
             }
             return Ok(found);
         }
+        let mut settings = None;
         for _ in 0..ROUNDS {
             let start = Instant::now();
             let read = client.find(CONFIG, limits::CONFIG_BYTES).await;
@@ -218,6 +220,20 @@ impl Trials<'_> {
             };
             found.times.push(start.elapsed());
             found.has_store = Some(object.is_some());
+            settings = object;
+        }
+        let lost = "config.toml is lost, and all else is there".to_owned();
+        let harm = match settings {
+            None if found.has_store.is_some() && has_index => Some(lost),
+            None => None,
+            Some(object) => {
+                let text = std::str::from_utf8(&object.bytes).unwrap_or("");
+                let config = Config::parse(text, Path::new(CONFIG));
+                config.err().map(|error| format!("they cannot be used: {error}"))
+            }
+        };
+        if let Some(why) = harm {
+            self.tell("settings", Can::No, Some(why))?;
         }
         if !found.times.is_empty() {
             self.tell("read", Can::Yes, None)?;

@@ -21,7 +21,7 @@ use snap_core::{
     },
 };
 
-use super::{GROUP, PART, name_of};
+use super::{GROUP, PART, file_bytes, name_of};
 use crate::{
     service::{Listed, ServiceError, What},
     store::{INDEX, RemoteError, RemoteStore},
@@ -61,41 +61,74 @@ impl RemoteStore {
         &mut self,
         all: bool,
     ) -> Result<Vec<RemoteError>, RemoteError> {
-        self.damaged_index = Some(Vec::new());
+        self.damaged_index = Some(BTreeMap::new());
         let refreshed = self.refresh().await;
         let mut damaged = self.damaged_index.take().unwrap_or_default();
+        let mut vanished = None;
         match refreshed {
-            Err(error @ RemoteError::Vanished { .. }) => damaged.push(error),
+            Err(error @ RemoteError::Vanished { .. }) => vanished = Some(error),
             other => other?,
         }
-        if all {
-            let known = self.listed.iter().filter(|(name, _)| self.mirror.knows(name));
-            let mut files = self.files(known.map(|(name, bytes)| (name.clone(), *bytes)).collect());
-            while let Some((name, read)) = files.next().await {
-                match read {
-                    Ok(bytes) => damaged.extend(self.check(&name, &bytes, |_| Ok(())).err()),
-                    Err(error) if matches!(error.what, What::NotFound | What::TooLong) => {
-                        damaged.push(error.into());
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+        self.check_known(all, &mut damaged).await?;
+        let names: Vec<String> = damaged.keys().cloned().collect();
+        self.mirror.note_damaged_index(&names)?;
+        Ok(vanished.into_iter().chain(damaged.into_values()).collect())
+    }
+
+    /// Checks files of the index that are known here: with `all` each byte, else their lengths.
+    async fn check_known(
+        &self,
+        all: bool,
+        damaged: &mut BTreeMap<String, RemoteError>,
+    ) -> Result<(), RemoteError> {
+        let outlines = self.mirror.outlines();
+        let mut to_read = Vec::new();
+        for (name, bytes) in &self.listed {
+            let Some(packs) = outlines.get(name) else { continue };
+            if all {
+                to_read.push((name.clone(), limits::REMOTE_INDEX_BYTES));
+                continue;
+            }
+            if name.ends_with(GROUP) {
+                continue;
+            }
+            let told: Vec<_> = packs.iter().map(|id| (self.mirror.store(), *id)).collect();
+            let expected = file_bytes(&told)?;
+            // Not every listing says how long things are.
+            let found = match bytes {
+                0 => self.client.length(&format!("{INDEX}{name}")).await?.unwrap_or(expected),
+                bytes => *bytes,
+            };
+            if found != expected {
+                let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
+                let why = format!("it has {found} B, not {expected}");
+                damaged.insert(name.clone(), RemoteError::Damaged { key, location, why });
             }
         }
-        Ok(damaged)
+        let mut files = self.files(to_read);
+        while let Some((name, read)) = files.next().await {
+            let error = match read {
+                Ok(bytes) => self.check(&name, &bytes, |_| Ok(())).err(),
+                Err(error) if matches!(error.what, What::NotFound | What::TooLong) => {
+                    Some(error.into())
+                }
+                Err(error) => return Err(error.into()),
+            };
+            damaged.extend(error.map(|error| (name, error)));
+        }
+        Ok(())
     }
 
     /// Passes over a file of the index that is damaged, where that is wanted.
-    fn pass_over<T>(&mut self, result: Result<T, RemoteError>) -> Result<Option<T>, RemoteError> {
+    fn pass_over<T>(
+        &mut self,
+        name: &str,
+        result: Result<T, RemoteError>,
+    ) -> Result<Option<T>, RemoteError> {
         match (result, &mut self.damaged_index) {
             (Err(error @ RemoteError::Damaged { .. }), Some(damaged)) => {
                 // The listing may be made anew, and the file be read again.
-                let key = |error: &RemoteError| match error {
-                    RemoteError::Damaged { key, .. } => Some(key.clone()),
-                    _ => None,
-                };
-                if damaged.iter().all(|other| key(other) != key(&error)) {
-                    damaged.push(error);
-                }
+                damaged.entry(name.to_owned()).or_insert(error);
                 Ok(None)
             }
             (result, _) => result.map(Some),
@@ -208,11 +241,15 @@ impl RemoteStore {
         listed: &BTreeMap<String, u64>,
     ) -> Result<Option<String>, RemoteError> {
         let mut new = Vec::new();
-        for (name, bytes) in listed.iter().filter(|(name, _)| !self.mirror.knows(name)) {
+        for (name, bytes) in listed {
+            if self.mirror.knows(name) || self.passed_over.contains(name) {
+                continue;
+            }
             if *bytes > limits::REMOTE_INDEX_BYTES {
                 let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
                 let why = format!("it cannot be as long as {bytes} B");
-                return Err(RemoteError::Damaged { key, location, why });
+                self.pass_over::<()>(name, Err(RemoteError::Damaged { key, location, why }))?;
+                continue;
             }
             // Not every listing says how long things are.
             let most = if *bytes > 0 { *bytes } else { limits::REMOTE_INDEX_BYTES };
@@ -224,11 +261,11 @@ impl RemoteStore {
             match read {
                 Ok(bytes) if name.ends_with(GROUP) => {
                     let taken = self.take_in_group(&name, &bytes).await;
-                    gone = self.pass_over(taken)?.flatten().or(gone);
+                    gone = self.pass_over(&name, taken)?.flatten().or(gone);
                 }
                 Ok(bytes) => {
                     let outlines = self.check(&name, &bytes, outline::decode);
-                    let Some(outlines) = self.pass_over(outlines)? else { continue };
+                    let Some(outlines) = self.pass_over(&name, outlines)? else { continue };
                     self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
                 }
                 Err(error) if error.what == What::NotFound => gone = Some(name),
@@ -290,7 +327,7 @@ impl RemoteStore {
     }
 
     /// What a file of the index says, which must have the name of its bytes.
-    fn check<T>(
+    pub(in crate::store) fn check<T>(
         &self,
         name: &str,
         bytes: &[u8],

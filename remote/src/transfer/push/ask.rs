@@ -7,7 +7,7 @@ use snap_core::{base::id::PackId, repo::ref_name::RefName};
 
 use crate::{
     service::Listed,
-    store::{Found, INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, refs::Slot},
+    store::{Found, INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, Settings, refs::Slot},
 };
 
 /// Refs that are read one by one. Of more it is listed first which there are.
@@ -16,12 +16,21 @@ pub(super) const FEW_REFS: usize = 4;
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Only where the refs stand: all the rest is there.
+    /// Only where the refs stand: all the rest is there, and a server sees to it.
     Refs,
-    /// That, and what there is in the index.
+    /// That, and what there is in the index: nothing has to go, as far as is known.
     RefsAndIndex,
+    /// That, and the settings.
+    All,
     /// Where the refs stand, and whether there is a store at all.
     Survey,
+}
+
+impl Question {
+    /// Whether the settings are read, which a server sees to itself.
+    pub(super) fn reads_settings(self, remote: &RemoteStore) -> bool {
+        self == Self::All && !remote.client().keeps_index()
+    }
 }
 
 /// Whether packs may be there that no outline tells of.
@@ -48,7 +57,9 @@ pub(super) struct Answers {
     /// Of each ref.
     pub(super) slots: Vec<Slot>,
     /// Whether there is a store.
-    pub(super) found: Found,
+    pub(super) found: Result<Found, RemoteError>,
+    /// Its settings, if they were asked for.
+    pub(super) settings: Option<Settings>,
     /// The index, if it was asked for.
     pub(super) listed: Option<Vec<Listed>>,
     /// Lengths of packs that are there, whether or not they count yet; empty
@@ -64,13 +75,19 @@ pub(super) async fn ask(
     let found = async {
         match question {
             Question::Survey => remote.survey().await,
-            Question::Refs | Question::RefsAndIndex => Ok(Found::Store),
+            Question::Refs | Question::RefsAndIndex | Question::All => Ok(Found::Store),
         }
     };
     let listed = async {
         match question {
-            Question::RefsAndIndex => remote.client().list(INDEX).await.map(Some),
+            Question::RefsAndIndex | Question::All => remote.client().list(INDEX).await.map(Some),
             Question::Refs | Question::Survey => Ok(None),
+        }
+    };
+    let settings = async {
+        match question.reads_settings(remote) {
+            true => remote.settings().await.map(Some),
+            false => Ok(None),
         }
     };
     let arrived = async {
@@ -79,9 +96,10 @@ pub(super) async fn ask(
             Leftovers::None => Ok(HashMap::new()),
         }
     };
-    let (found, listed, arrived, slots) =
-        futures::join!(found, listed, arrived, slots(remote, names));
-    Ok(Answers { found: found?, listed: listed?, arrived: arrived?, slots: slots? })
+    let (found, listed, settings, arrived, slots) =
+        futures::join!(found, listed, settings, arrived, slots(remote, names));
+    let (listed, settings) = (listed?, settings?);
+    Ok(Answers { found, listed, settings, arrived: arrived?, slots: slots? })
 }
 
 async fn slots(remote: &RemoteStore, names: &[&RefName]) -> Result<Vec<Slot>, RemoteError> {
@@ -95,7 +113,7 @@ async fn slots(remote: &RemoteStore, names: &[&RefName]) -> Result<Vec<Slot>, Re
     };
     let reads = names.iter().map(|name| async {
         match is_there(name) {
-            true => remote.slot(name).await,
+            true => remote.any_slot(name).await,
             false => Ok(Slot::default()),
         }
     });

@@ -16,8 +16,8 @@
 //! one. Where all is there already the refs alone are asked for, and a listing
 //! only if one of them is to move.
 //!
-//! Where the mirror says that something is damaged or lost there, all that the
-//! commits reach is walked, and what is lost goes again under the names of its
+//! Where the mirror says that something is damaged or lost there, or knows nothing yet, all
+//! that the commits reach is walked, and what is lost goes again under the names of its
 //! packs, if they are here.
 //!
 //! Interrupted at any point, what arrived is found again by its name: packs
@@ -56,7 +56,11 @@ use self::{
     send::Sending,
 };
 use super::is_before;
-use crate::store::{Found, RemoteError, RemoteStore, names::InTheWay, refs::Slot};
+use crate::store::{
+    CONFIG, Found, HEAD, RemoteError, RemoteStore, Settings,
+    names::InTheWay,
+    refs::{self, Slot},
+};
 
 pub use outcome::{Outcome, Pushed};
 pub use plan::{Plan, plan};
@@ -112,13 +116,23 @@ pub fn run(
     runtime.block_on(remote.client().begin_push())?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
-    let Prepared { slots, mut found, selection, sending, arrived, mut fates } =
+    let Prepared { slots, mut found, has_settings, selection, sending, arrived, mut fates } =
         push.prepare(remote, Eager::Yes)?;
     if found == Found::Nothing && remote.client().is_made_first() {
         runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
         found = Found::Store;
     }
     let mut outcome = Outcome::default();
+    if !has_settings {
+        runtime.block_on(remote.mend_settings(&repo.config().to_text()))?;
+        outcome.mended.push(CONFIG.to_owned());
+    }
+    if found == Found::Store && push.mends(remote) {
+        let head = push.head()?;
+        if runtime.block_on(remote.mend_head(&head))? {
+            outcome.mended.push(HEAD.to_owned());
+        }
+    }
     if let Some(selection) = selection.as_ref().filter(|selection| selection.objects > 0) {
         outcome.objects = selection.objects;
         outcome.raw_bytes = selection.raw_bytes;
@@ -141,7 +155,13 @@ pub fn run(
     if observer.cancelled() {
         return Err(RemoteError::Interrupted);
     }
+    if !remote.client().keeps_index() {
+        outcome.mended.extend(runtime.block_on(remote.mend_index())?);
+    }
     runtime.block_on(push.move_refs(remote, &slots, &mut fates));
+    let refs = options.refs.iter().zip(&slots).zip(&fates);
+    let mended = refs.filter(|((_, slot), fate)| slot.is_damaged() && fate.has_moved());
+    outcome.mended.extend(mended.map(|((update, _), _)| refs::key(&update.name)));
     let told = options.refs.iter().zip(slots).zip(fates);
     outcome.refs = told.map(|((update, slot), fate)| fate.told(update, &slot)).collect();
     Ok(outcome)
@@ -175,7 +195,7 @@ pub fn send_packs(
 }
 
 /// Deletes a ref elsewhere, if it stands where `expected` says, or wherever it
-/// stands. Returns where it stood. Objects stay.
+/// stands. Returns where it stood, `None` for what was no ref. Objects stay.
 ///
 /// # Errors
 /// [`RemoteError::NoRef`], [`RemoteError::Raced`].
@@ -184,26 +204,26 @@ pub fn delete(
     name: &RefName,
     expected: Option<CommitId>,
     runtime: &Handle,
-) -> Result<CommitId, RemoteError> {
+) -> Result<Option<CommitId>, RemoteError> {
     runtime.block_on(async {
         remote.client().begin_push().await?;
         let location = || remote.location().to_owned();
-        let (found, slot) = futures::join!(remote.look(), remote.slot(name));
+        let (found, slot) = futures::join!(remote.look(), remote.any_slot(name));
         if found? == Found::Nothing {
             return Err(RemoteError::NoStore { location: location() });
         }
         let mut slot = slot?;
         for _ in 0..RACES {
             let name = Box::new(name.clone());
-            let Some(commit) = slot.commit else {
+            let commit = slot.commit;
+            if commit.is_none() && !slot.is_damaged() {
                 return Err(RemoteError::NoRef { name, location: location() });
-            };
-            if expected.is_some_and(|expected| expected != commit) {
-                let (location, theirs) = (location(), Some(commit));
-                return Err(RemoteError::Raced { name, location, theirs });
+            }
+            if expected.is_some_and(|expected| Some(expected) != commit) {
+                return Err(RemoteError::Raced { name, location: location(), theirs: commit });
             }
             match remote.swap(&name, &slot, None).await {
-                Err(RemoteError::Raced { .. }) => slot = remote.slot(&name).await?,
+                Err(RemoteError::Raced { .. }) => slot = remote.any_slot(&name).await?,
                 result => return result.map(|()| commit),
             }
         }
@@ -224,6 +244,10 @@ enum Fate {
 }
 
 impl Fate {
+    fn has_moved(&self) -> bool {
+        matches!(self, Self::Moved(_))
+    }
+
     fn told(self, update: &Update, slot: &Slot) -> Pushed {
         let (before, result) = match self {
             Self::Stands | Self::Go => (slot.commit, Ok(())),
@@ -232,6 +256,15 @@ impl Fate {
         };
         Pushed { name: update.name.clone(), before, after: update.commit, result }
     }
+}
+
+/// What says that the store there has all that its objects refer to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// Its index: what it names is complete.
+    Index,
+    /// Nothing, so all is walked that the commits reach.
+    None,
 }
 
 /// Whether packs may go before all is known.
@@ -245,6 +278,8 @@ enum Eager {
 struct Prepared<'s> {
     slots: Vec<Slot>,
     found: Found,
+    /// Whether the store has settings that can be used; a new one gets some.
+    has_settings: bool,
     /// None when no ref is to move.
     selection: Option<Selection<'s>>,
     /// Packs that are on their way.
@@ -267,11 +302,26 @@ struct Push<'a> {
 impl<'a> Push<'a> {
     fn prepare(&self, remote: &mut RemoteStore, eager: Eager) -> Result<Prepared<'a>, RemoteError> {
         let question = self.question(remote)?;
+        let was_damaged = remote.mirror().is_damaged();
+        remote.pass_over_damaged_index();
         let known = remote.mirror().store().packs();
         let (answers, early) = self.ask(remote, question, eager);
-        let Answers { slots, mut found, listed, arrived } = answers?;
+        let Answers { slots, found, listed, settings, arrived } = answers?;
+        let (mut found, mut has_settings) = match found {
+            Err(error) if self.is_forced() && error.is_of_settings() => (Found::Store, false),
+            found => (found?, true),
+        };
+        let is_anything = listed.as_ref().is_some_and(|listed| !listed.is_empty())
+            || slots.iter().any(Slot::is_there);
+        if is_anything {
+            has_settings &= self.settings(remote, settings)?;
+        }
         let mut fates = self.fates(remote, &slots)?;
         let goes = fates.iter().any(|fate| matches!(fate, Fate::Go));
+        if goes && is_anything && question == Question::RefsAndIndex {
+            let settings = self.runtime.block_on(remote.settings())?;
+            has_settings &= self.settings(remote, Some(settings))?;
+        }
         match (question, listed) {
             (_, Some(listed)) => self.runtime.block_on(remote.take_in_listed(listed))?,
             (Question::Refs, None) if goes => self.runtime.block_on(remote.refresh())?,
@@ -290,24 +340,84 @@ impl<'a> Push<'a> {
         }
         if found == Found::Nothing {
             remote.forget()?;
+        } else if question != Question::Refs {
+            self.check_tips(remote, &slots)?;
         }
-        let mut prepared =
-            Prepared { slots, found, selection: None, sending: None, arrived, fates: Vec::new() };
-        // What is known to be lost there goes again, whether or not a ref moves.
+        let mut prepared = Prepared {
+            slots,
+            found,
+            has_settings: has_settings || found == Found::Nothing,
+            selection: None,
+            sending: None,
+            arrived,
+            fates: Vec::new(),
+        };
+        // What is known to be lost there goes again, whether or not a ref moves. Of a store that
+        // is seen for the first time nobody here knows that it is complete.
         let is_damaged = remote.mirror().is_damaged();
-        if goes || is_damaged {
-            let commits = self.commits(&fates, is_damaged);
+        let is_new_here = question == Question::Survey && found == Found::Store;
+        let proof = match is_damaged || (is_new_here && !remote.client().keeps_index()) {
+            true => Proof::None,
+            false => Proof::Index,
+        };
+        if goes || proof == Proof::None {
+            let commits = self.commits(&fates, proof);
             let all = commits.len() == fates.len();
-            let same = all && known == remote.mirror().store().packs();
+            let same = all && is_damaged == was_damaged && known == remote.mirror().store().packs();
             match early?.filter(|_| same) {
                 Some((selection, sending)) => {
                     (prepared.selection, prepared.sending) = (Some(selection), sending);
                 }
-                None => prepared.selection = Some(self.select(remote, &commits)?),
+                None => prepared.selection = Some(self.select(remote, &commits, proof)?),
             }
         }
         prepared.fates.append(&mut fates);
         Ok(prepared)
+    }
+
+    /// Whether the settings can be used. Where they are to be replaced, false.
+    fn settings(
+        &self,
+        remote: &RemoteStore,
+        settings: Option<Settings>,
+    ) -> Result<bool, RemoteError> {
+        match settings {
+            None | Some(Settings::Usable) => Ok(true),
+            Some(_) if self.is_forced() => Ok(false),
+            Some(Settings::Unusable(error)) => Err(error),
+            Some(Settings::Lost) => {
+                Err(RemoteError::NoSettings { location: remote.location().to_owned() })
+            }
+        }
+    }
+
+    /// Sees to it that the index tells of the commits on which refs stand there. A file of it
+    /// that is lost is remembered as damage.
+    fn check_tips(&self, remote: &mut RemoteStore, slots: &[Slot]) -> Result<(), RemoteError> {
+        let store = self.repo.store();
+        let is_lacking = |remote: &RemoteStore| {
+            for commit in slots.iter().filter_map(|slot| slot.commit) {
+                // What is not here either cannot be sent again.
+                let id = commit.object();
+                if !remote.mirror().has(&id)? && store.is_stored(&id)? {
+                    return Ok::<_, RemoteError>(true);
+                }
+            }
+            Ok(false)
+        };
+        if is_lacking(remote)? {
+            // The listing may be older than the refs.
+            self.runtime.block_on(remote.refresh())?;
+            if is_lacking(remote)? {
+                remote.mirror().remember_damage();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `HEAD` is looked at, too.
+    fn mends(&self, remote: &RemoteStore) -> bool {
+        !remote.client().keeps_index() && (self.is_forced() || remote.mirror().is_damaged())
     }
 
     /// Whether a new store may take the place of one that is gone.
@@ -321,14 +431,18 @@ impl<'a> Push<'a> {
             return Ok(Question::Survey);
         }
         if remote.mirror().is_damaged() {
-            return Ok(Question::RefsAndIndex);
+            return Ok(Question::All);
         }
         for update in &self.options.refs {
             if !remote.mirror().has(&update.commit.object())? {
-                return Ok(Question::RefsAndIndex);
+                return Ok(Question::All);
             }
         }
-        Ok(Question::Refs)
+        Ok(match remote.client().keeps_index() {
+            true => Question::Refs,
+            false if self.is_forced() => Question::All,
+            false => Question::RefsAndIndex,
+        })
     }
 
     /// Asks, and meanwhile works out what is to go if nothing is new there.
@@ -342,7 +456,7 @@ impl<'a> Push<'a> {
         // Before anything is sent, which would change it.
         let leftovers = Leftovers::of(remote.mirror());
         let goes = eager == Eager::Yes
-            && question == Question::RefsAndIndex
+            && question == Question::All
             && leftovers == Leftovers::None
             && !remote.mirror().store().packs().is_empty();
         let eager = if goes { Eager::Yes } else { Eager::No };
@@ -350,8 +464,8 @@ impl<'a> Push<'a> {
             let ask = || self.runtime.block_on(ask::ask(remote, &names, (question, leftovers)));
             let asking = scope.spawn(ask);
             let early = match question {
-                Question::Refs => Ok(None),
-                _ => self.begin(remote, eager),
+                Question::Refs | Question::RefsAndIndex => Ok(None),
+                Question::All | Question::Survey => self.begin(remote, eager),
             };
             (asking.join().expect("asking does not panic"), early)
         })
@@ -359,7 +473,11 @@ impl<'a> Push<'a> {
 
     fn begin(&self, remote: &RemoteStore, eager: Eager) -> Result<Early<'a>, RemoteError> {
         let commits: Vec<CommitId> = self.options.refs.iter().map(|update| update.commit).collect();
-        let selection = self.select(remote, &commits)?;
+        let proof = match remote.mirror().is_damaged() {
+            true => Proof::None,
+            false => Proof::Index,
+        };
+        let selection = self.select(remote, &commits, proof)?;
         let packs = send::packs(&selection)?;
         let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
         let goes = eager == Eager::Yes && bytes <= EAGER_BYTES;
@@ -374,12 +492,16 @@ impl<'a> Push<'a> {
         &self,
         remote: &RemoteStore,
         commits: &[CommitId],
+        proof: Proof,
     ) -> Result<Selection<'a>, RemoteError> {
         let level = self.repo.config().compression.level;
         let lost = remote.mirror().damaged_packs();
         let gather = Gather { scratch: self.options.scratch, level, lost: &lost };
         let store = self.repo.store();
-        let holdings = remote.mirror().holdings();
+        let holdings = match proof {
+            Proof::Index => remote.mirror().holdings(),
+            Proof::None => remote.mirror().unproven_holdings(),
+        };
         let has = |id: &ObjectId| match holdings.of(id)? {
             // What is not here cannot be sent again.
             Holding::Alone | Holding::Lost if !store.is_stored(id)? => Ok(Holding::All),
@@ -388,13 +510,13 @@ impl<'a> Push<'a> {
         Ok(Selection::make(self.repo.store(), commits, &has, gather, self.observer)?)
     }
 
-    /// Commits of refs that are to move and, if the store there is damaged, of
+    /// Commits of refs that are to move and, if the store there may lack something, of
     /// those that stand where they should.
-    fn commits(&self, fates: &[Fate], is_damaged: bool) -> Vec<CommitId> {
+    fn commits(&self, fates: &[Fate], proof: Proof) -> Vec<CommitId> {
         let going = self.options.refs.iter().zip(fates);
         let going = going.filter(|(_, fate)| match fate {
             Fate::Go => true,
-            Fate::Stands => is_damaged,
+            Fate::Stands => proof == Proof::None,
             Fate::Moved(_) | Fate::Not(_) => false,
         });
         going.map(|(update, _)| update.commit).collect()
@@ -411,6 +533,12 @@ impl<'a> Push<'a> {
         update: &Update,
         slot: &Slot,
     ) -> Result<Fate, RemoteError> {
+        if let Some(damage) = remote.damage(&update.name, slot) {
+            return Ok(match update.moves {
+                Move::Force => Fate::Go,
+                Move::Forward => Fate::Not(damage),
+            });
+        }
         let Some(theirs) = slot.commit else {
             return Ok(match slot.is_writable() {
                 true => Fate::Go,
@@ -580,7 +708,7 @@ impl<'a> Push<'a> {
                 }
                 Err(error) => return Err(error),
             }
-            slot = remote.slot(&update.name).await?;
+            slot = remote.any_slot(&update.name).await?;
             match self.fate(remote, update, &slot)? {
                 Fate::Go => {}
                 fate => return Ok(fate),

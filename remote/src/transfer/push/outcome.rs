@@ -34,6 +34,8 @@ pub struct Outcome {
     pub packs: u64,
     /// Packs that an earlier, interrupted push had sent.
     pub resumed: u64,
+    /// Keys of what was lost or damaged besides packs, and is right again.
+    pub mended: Vec<String>,
 }
 
 impl Outcome {

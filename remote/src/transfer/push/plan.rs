@@ -62,13 +62,15 @@ pub fn plan(
     remote.must_be_another(repo.dir())?;
     let _hold = repo.store().hold_packs()?;
     let push = Push { repo, options, runtime, observer };
-    let Prepared { slots, found, selection, sending: _, arrived, fates } =
+    let Prepared { slots, found, has_settings, selection, sending: _, arrived, fates } =
         push.prepare(remote, Eager::No)?;
     let mut plan = Plan::default();
     let going = fates.iter().filter(|fate| matches!(fate, Fate::Go)).count();
     let refs_there = slots.iter().filter(|slot| slot.is_there()).count();
     let reads = (refs_there, going, &arrived);
     add_reads(&mut plan, push.question(remote)?, remote, options.refs.len(), reads);
+    plan.add(Kind::Put, usize::from(!has_settings));
+    plan.add(Kind::Get, usize::from(found == Found::Store && push.mends(remote)));
     if found == Found::Nothing && going > 0 {
         plan.add(Kind::Put, 2);
     }
@@ -115,7 +117,14 @@ fn add_reads(
             plan.add(Kind::Get, 1);
             plan.add(Kind::List, 1);
         }
-        Question::RefsAndIndex => plan.add(Kind::List, pages(remote.index_files())),
+        Question::RefsAndIndex => {
+            plan.add(Kind::List, pages(remote.index_files()));
+            plan.add(Kind::Get, usize::from(going > 0));
+        }
+        Question::All => {
+            plan.add(Kind::List, pages(remote.index_files()));
+            plan.add(Kind::Get, usize::from(question.reads_settings(remote)));
+        }
         Question::Refs if going > 0 => plan.add(Kind::List, pages(remote.index_files())),
         Question::Refs => {}
     }
