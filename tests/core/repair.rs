@@ -488,7 +488,7 @@ fn a_repair_survives_each_step_failing_and_the_next_one_finishes_it() {
         assert!(try_repair(&Twin::of(&victim.store()).path(), &fault).is_ok());
         let steps = fault.steps.lock().unwrap().len();
         assert!(steps > 20);
-        for at in (0..steps).filter(|at| at % 3 == 0 || steps - at < 30) {
+        for at in (0..steps).filter(|at| at % 9 == 0 || steps - at < 16) {
             for plan in PLANS {
                 let told = format!("{plan:?} at {at} of {steps}");
                 let copy = Twin::of(&victim.store());
