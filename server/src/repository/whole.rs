@@ -28,7 +28,7 @@ impl Repository {
     /// is the hash of.
     ///
     /// # Errors
-    /// [`Code::Unavailable`].
+    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
     pub fn bytes(&self, besides: Option<&blake3::Hash>) -> Result<u64, Problem> {
         self.refresh()?;
         let store = self.repo.store();
