@@ -60,7 +60,7 @@ fn many_archives_at_once_all_come_and_take_little_memory() {
     }
     commit(&env, "here", "first\n");
     let serving = Serving::start(&env, "here");
-    let contents = (48 * 512 << 10) + (4 * 12 << 20);
+    let contents = 48 * (512 << 10) + 4 * (12 << 20);
     thread::scope(|scope| {
         for client in 0..16 {
             let serving = &serving;
