@@ -69,7 +69,7 @@ pub fn run(
     let mut round_before = None;
     loop {
         let checks = snap_core::ops::verify::Options { data };
-        let found = verify::run(open()?, &checks, (waiting, observer))?;
+        let found = verify::run(open()?, (&checks, &[]), (waiting, observer))?;
         if round_before.is_none() {
             outcome.problems = found.problems.len() + found.found.problems.len();
         }
