@@ -105,6 +105,9 @@ impl Execution {
         contract.check(&after, &ran, self.asks)?;
         if self.is_whole(args, &ran) {
             self.take_in(place, &id);
+        } else if args.path.is_none() && !args.dry_run && !args.exclude {
+            // One that left something out may have taken commits out of the files.
+            self.model.store(place).contained = Some(BTreeSet::new());
         }
         check_store(&self.world, &mut self.model, place, None)
     }

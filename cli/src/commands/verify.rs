@@ -271,17 +271,23 @@ fn hints(checked: &Checked, cx: &Context) {
             RemoteError::Damaged { key, .. } => key.starts_with(REFS),
             _ => false,
         };
-        let hint = match checked.remote_problems.iter().any(is_forced) {
-            true => format!(
-                "`snap push {name} --all --tags --force` from a store that has what is lost \
-                 writes it again"
-            ),
-            false => format!(
+        let force = match checked.remote_problems.iter().any(is_forced) {
+            true => " --force",
+            false => "",
+        };
+        if !checked.remote_problems.is_empty() {
+            cx.ui().status(format_args!(
+                "`snap push {name} --all --tags{force}` from a store that has what is lost writes \
+                 it again"
+            ));
+        }
+        if !outcome.problems.is_empty() {
+            cx.ui().status(format_args!(
                 "`snap repair {name}` sends again what the store here has; --from names other \
                  copies"
-            ),
-        };
-        return cx.ui().status(format_args!("{hint}"));
+            ));
+        }
+        return;
     }
     let lost = outcome.problems.iter().filter_map(|problem| match problem {
         Problem::RefLost { name, id } => {

@@ -384,8 +384,8 @@ impl Service for Folder {
     }
 }
 
-/// Whether an error says that there is no such object: a folder is none, and below an
-/// object there is none.
+/// Whether an error says that there is no such object: a folder of refs is none, and
+/// below an object there is none.
 fn is_nothing(error: &io::Error) -> bool {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
@@ -436,15 +436,15 @@ impl Problem {
             Self::Service(error) => return error,
             Self::Disk(error) => {
                 let what = match error.source.kind() {
-                    _ if is_nothing(&error.source) => What::NotFound,
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                        What::Denied
-                    }
                     // A ref may have others below it.
                     io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput
                         if operation == "read" && !key.starts_with(REFS) =>
                     {
                         What::NotAFile
+                    }
+                    _ if is_nothing(&error.source) => What::NotFound,
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                        What::Denied
                     }
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => What::Full,
                     _ => What::Other,

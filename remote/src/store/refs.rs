@@ -97,7 +97,8 @@ pub(super) fn text(new: Option<CommitId>, nonce: Nonce) -> Bytes {
 
 /// Whether an error may come from reading a folder, or below a file.
 fn may_be_folder(error: &ServiceError) -> bool {
-    matches!(error.what, What::Refused | What::Other | What::Unsupported | What::Denied)
+    use What::{Denied, Other, Refused, TooLong, Unsupported};
+    matches!(error.what, Refused | Other | Unsupported | Denied | TooLong)
 }
 
 fn parse(Object { bytes, version }: Object) -> Slot {
@@ -127,7 +128,7 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Damaged`] when it is no ref.
     pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
-        let slot = self.any_slot(name).await?;
+        let slot = self.read_slot(name).await?;
         self.damage(name, &slot).map_or(Ok(slot), Err)
     }
 
@@ -136,13 +137,19 @@ impl RemoteStore {
     /// # Errors
     /// [`RemoteError::Service`].
     pub async fn any_slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
+        match self.read_slot(name).await {
+            Err(RemoteError::Service(error)) if error.what == What::TooLong => {
+                let why = format!("it has more than {} B", limits::REF_BYTES);
+                Ok(Slot { unreadable: Some(Unreadable { bytes: None, why }), ..Slot::default() })
+            }
+            slot => slot,
+        }
+    }
+
+    async fn read_slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
         let slot = match self.client.find(&key(name), limits::REF_BYTES as u64).await {
             Ok(Some(object)) => parse(object),
             Ok(None) => return Ok(Slot::default()),
-            Err(error) if error.what == What::TooLong => {
-                let why = format!("it has more than {} B", limits::REF_BYTES);
-                Slot { unreadable: Some(Unreadable { bytes: None, why }), ..Slot::default() }
-            }
             // Where folders are like files, some say so with a page or an error.
             Err(error) if may_be_folder(&error) && self.is_no_ref(name).await => {
                 return Ok(Slot::default());

@@ -61,10 +61,10 @@ const WAITING_EACH: usize = WAITING / 4;
 static TURNS: Fair = Fair::new(WAITING, WAITING_EACH);
 
 /// Archives that are made at once, and those of one client. Making one holds up to
-/// 36 MiB: two batches of entries, the frames that they lie in, and the pieces that
+/// 45 MiB: two batches of entries, the frames that they lie in, and the pieces that
 /// wait for the client. One that zstd compresses counts twice, for zstd's buffers.
 /// So all of them together stay within the 256 MiB that the server promises.
-const ARCHIVES: usize = 6;
+const ARCHIVES: usize = 5;
 const ARCHIVES_EACH: usize = 4;
 
 pub(crate) static MAKING_ARCHIVES: Fair = Fair::new(ARCHIVES, ARCHIVES_EACH);

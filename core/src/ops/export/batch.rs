@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Bytes of the small contents, names and attributes of a full batch.
-const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BYTES: u64 = 8 << 20;
 
 /// Entries of a full batch.
 const BATCH_ENTRIES: usize = 4096;
