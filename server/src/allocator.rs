@@ -18,7 +18,7 @@ const MAPPED_BYTES: i32 = 512 << 10;
 
 /// Has the C library give large buffers back, for the whole process. Other C
 /// libraries do so by themselves.
-pub(crate) fn return_large_buffers() {
+pub fn return_large_buffers() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes numbers; one that is refused changes nothing.
     unsafe {

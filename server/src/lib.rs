@@ -6,6 +6,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`allocator`] | large buffers go back to the system |
 //! | [`causes`] | an error with all its causes, for the log |
 //! | [`right`] | what may be done |
 //! | [`tls`] | a certificate and its key |
@@ -27,7 +28,7 @@
 //! | [`run`] | listening, and stopping in an orderly manner |
 
 pub mod access;
-mod allocator;
+pub mod allocator;
 pub mod around;
 pub mod body;
 pub mod cache;
