@@ -8,11 +8,12 @@
 use std::{path::Path, sync::Arc};
 
 use snap_core::{
-    base::observe::Observer,
+    base::{id::CommitId, observe::Observer},
     ops::{
         repair::{self, Collected, Elsewhere, Lost, RepairError, Repaired, Run, Sources, Workshop},
         verify::Data,
     },
+    repo::RefName,
 };
 
 use crate::{
@@ -33,6 +34,8 @@ pub struct Options<'a> {
     pub level: i32,
     /// Where a scratch folder may be made.
     pub scratch: &'a Path,
+    /// Where branches there stood when they were last seen.
+    pub seen: &'a [(RefName, CommitId)],
 }
 
 /// What happened, or would.
@@ -69,7 +72,7 @@ pub fn run(
     let mut round_before = None;
     loop {
         let checks = snap_core::ops::verify::Options { data };
-        let found = verify::run(open()?, (&checks, &[]), (waiting, observer))?;
+        let found = verify::run(open()?, (&checks, options.seen), (waiting, observer))?;
         if round_before.is_none() {
             outcome.problems = found.problems.len() + found.found.problems.len();
         }

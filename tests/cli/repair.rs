@@ -280,3 +280,54 @@ fn a_repair_that_is_killed_loses_nothing_and_the_next_one_finishes_it() {
         env.snap_in("work", ["verify", "--data"]).succeeds();
     }
 }
+
+#[test]
+fn a_copy_on_a_disk_that_is_not_mounted_is_named() {
+    let env = twice();
+    let url = folder(&env, "disk");
+    env.snap_in("work", ["remote", "add", "o", &url]).succeeds();
+    env.snap_in("work", ["push", "-q", "o"]).succeeds();
+    damage(&env, "work/.snap/objects");
+    fs_err::remove_file(env.path("work/large.bin")).unwrap();
+    fs_err::rename(env.path("disk"), env.path("away")).unwrap();
+    fs_err::create_dir(env.path("disk")).unwrap();
+    let ran = env.snap_in("work", ["repair", "--data"]);
+    says(&ran, 4, &["o is passed over: the store at ", " is gone"]);
+    let ran = env.snap_in("work", ["repair", "--data", "--from", "o"]);
+    says(&ran, 1, &["is gone"]);
+    fs_err::remove_dir(env.path("disk")).unwrap();
+    fs_err::rename(env.path("away"), env.path("disk")).unwrap();
+    env.snap_in("work", ["repair", "--data"]).succeeds();
+}
+
+#[test]
+fn a_store_that_lost_a_branch_is_not_called_whole() {
+    let env = twice();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["remote", "add", "o", &url]).succeeds();
+    env.snap_in("work", ["push", "-q", "o"]).succeeds();
+    fs_err::remove_file(env.path("there/refs/heads/main")).unwrap();
+    let ran = env.snap_in("work", ["repair", "o"]);
+    assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+    assert!(ran.stdout.contains("and is not there"), "{}", ran.stdout);
+    env.snap_in("work", ["push", "-q", "o"]).succeeds();
+    env.snap_in("work", ["repair", "o"]).succeeds();
+}
+
+#[test]
+fn a_pipe_in_place_of_a_pack_is_not_waited_for() {
+    let env = twice();
+    damage(&env, "work/.snap/objects");
+    fs_err::remove_file(env.path("work/large.bin")).unwrap();
+    for pack in packs(&env, "copy/.snap/objects") {
+        fs_err::remove_file(&pack).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pack).status().unwrap().success());
+    }
+    for args in [
+        vec!["clone", "copy", "new"],
+        vec!["--store", "work/.snap", "repair", "--data", "--from", "copy"],
+    ] {
+        let ran = env.snap(args.iter().copied());
+        assert!(ran.code.is_some_and(|code| code != 0), "{args:?}: {}", ran.stderr);
+    }
+}

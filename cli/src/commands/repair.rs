@@ -19,7 +19,7 @@ use snap_core::{
 };
 
 use crate::{
-    commands::verify::{chain, write_touched, write_touched_json},
+    commands::verify::{chain, seen, write_touched, write_touched_json},
     context::Context,
     remote::{Elsewhere, LimitArgs, Memory, Place},
     report::{CliError, Done},
@@ -200,6 +200,7 @@ fn repair_remote(remote: &str, args: &RepairArgs, cx: &Context) -> Result<Done, 
         run: args.run(),
         level: cx.settings_here()?.0.config()?.compression.level,
         scratch: cx.scratch(),
+        seen: &seen(&place, cx)?,
     };
     let open = || first.store.reopen();
     let outcome =

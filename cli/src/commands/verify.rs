@@ -139,7 +139,7 @@ fn check_remote(
 }
 
 /// Where the branches of a remote stood when they were last seen from here.
-fn seen(place: &Place, cx: &Context) -> Result<Vec<(RefName, CommitId)>, CliError> {
+pub(crate) fn seen(place: &Place, cx: &Context) -> Result<Vec<(RefName, CommitId)>, CliError> {
     let Some(remote) = &place.name else { return Ok(Vec::new()) };
     let repo = match cx.open_repo() {
         Err(CliError::NoStore) => return Ok(Vec::new()),

@@ -24,6 +24,7 @@ use rustix::fs::{SeekFrom, seek};
 use crate::{
     base::{id::PackId, io::PathError},
     codec::{CodecError, Decoder},
+    disk::regular::open_regular,
     format::pack::{self, Class, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
     store::{
         StoreError,
@@ -82,7 +83,8 @@ impl PackFile {
 
     /// Opens the pack that fills `span` of the file at `path`, or all of it.
     pub(super) fn open_at(path: &Path, id: PackId, span: Option<Span>) -> Result<Self, StoreError> {
-        let file = fs_err::File::open(path).map_err(|error| match error.kind() {
+        // A pack may lie in a folder that somebody else filled: a pipe is not waited for.
+        let file = open_regular(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Gone { pack: id },
             _ => PathError::when("open", path)(error).into(),
         })?;

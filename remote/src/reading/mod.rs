@@ -25,7 +25,7 @@ use crate::{
     distant::{Contents, RemotePacks, Waiting},
     ranges::{Content, ContentOptions, Fetch},
     service::client::Client,
-    store::{Found, RemoteError, RemoteStore},
+    store::{Found, OBJECTS, RemoteError, RemoteStore},
 };
 
 /// Which refs are to be known.
@@ -86,12 +86,20 @@ impl Reading {
     /// runtime.
     ///
     /// # Errors
-    /// [`RemoteError::NoStore`], and others of [`RemoteError`] when it cannot be asked.
+    /// [`RemoteError::NoStore`], [`RemoteError::Emptied`], and others of [`RemoteError`]
+    /// when it cannot be asked.
     pub fn open_objects(mut remote: RemoteStore, waiting: &Waiting) -> Result<Self, RemoteError> {
         let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
         let asking = async {
             if remote.look().await? == Found::Nothing {
                 return Err(RemoteError::NoStore { location: remote.location().to_owned() });
+            }
+            // What is known of it may be of a disk that is not mounted. A store that lost
+            // its settings still has packs.
+            if let Err(error) = remote.must_be_there().await
+                && remote.client().peek(OBJECTS, 1).await?.is_empty()
+            {
+                return Err(error);
             }
             remote.refresh_around_damage(false).await
         };
