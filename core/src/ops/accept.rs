@@ -224,17 +224,32 @@ struct Complete<'a> {
 }
 
 impl Complete<'_> {
+    /// The parents of a commit; `None` when the store has lost it.
+    fn parents(&self, id: &CommitId) -> Result<Option<Vec<CommitId>>, StoreError> {
+        match self.store.commit(id) {
+            Ok(commit) => Ok(Some(commit.parents)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn has(&mut self, id: &ObjectId) -> Result<bool, StoreError> {
-        if self.tips.iter().any(|tip| tip.object() == *id) {
-            return Ok(true);
+        if let Some(tip) = self.tips.iter().find(|tip| tip.object() == *id) {
+            return Ok(self.parents(tip)?.is_some());
         }
         if self.all.is_none() {
             let mut all = HashSet::new();
             let mut waiting = self.tips.to_vec();
             while let Some(id) = waiting.pop() {
-                if all.insert(id.object()) {
-                    waiting.extend(self.store.commit(&id)?.parents);
+                if all.contains(&id.object()) {
+                    continue;
                 }
+                // What is sent may be what the store has lost.
+                let Some(parents) = self.parents(&id)? else { continue };
+                all.insert(id.object());
+                waiting.extend(parents);
             }
             self.all = Some(all);
         }
