@@ -12,7 +12,7 @@ use snap_core::{
 };
 use snap_remote::{
     service::traffic::Counts,
-    store::RemoteError,
+    store::{INDEX, RemoteError},
     transfer::push::{self, Move, Options, Outcome, Pushed, Update},
 };
 
@@ -397,7 +397,11 @@ fn tell(
     let stand = moved.iter().all(|moved| moved.action == Action::Same);
     for key in &sent.mended {
         let key = text::line(key.as_bytes());
-        ui.status(format_args!("{key} was lost or damaged there, and is right again"));
+        let or_gone = match key.starts_with(INDEX) {
+            true => ", or removed if nothing here knows what it named",
+            false => "",
+        };
+        ui.status(format_args!("{key} was lost or damaged there, and is right again{or_gone}"));
     }
     if !moved.is_empty() && stand && sent.objects == 0 && sent.mended.is_empty() {
         ui.status(format_args!("Nothing to push: {} has it all", place.shown()));
