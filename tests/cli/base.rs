@@ -439,6 +439,19 @@ fn branches_that_were_switched_between_without_a_restore_take_commits() {
 }
 
 #[test]
+fn what_was_restored_counts_as_contained_after_commits_on_other_branches() {
+    let env = two_clones();
+    env.write("ann/a.txt", "two");
+    env.snap_in("ann", ["commit", "-b", "exp"]).succeeds();
+    env.write("ann/a.txt", "three");
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.snap_in("ann", ["restore", "exp", "--overwrite", "--delete", "-y"]).succeeds();
+    for branch in ["main", "exp", "main", "exp"] {
+        env.snap_in("ann", ["commit", "-b", branch, "--allow-empty"]).succeeds();
+    }
+}
+
+#[test]
 fn a_link_to_the_store_is_no_file_of_the_project() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");

@@ -9,7 +9,7 @@
 //!
 //! | file   | content                                                         |
 //! |--------|-----------------------------------------------------------------|
-//! | `base` | a commit's 64 hex digits and `\n`, for each commit; `-\n` for none; then, after a first restore, `restored TIME\n` |
+//! | `base` | a commit's 64 hex digits and `\n`, for each commit; `-\n` for none; then, after a first restore, `restored TIME` with the commits of that time, ` ` before each, and `\n` |
 //!
 //! `TIME` is that of the newest line in the logs of refs when a whole revision was
 //! last restored. A commit that was made here after it contains all that is before
@@ -48,16 +48,35 @@ const RESTORED: &str = "restored ";
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Base {
     commits: Vec<CommitId>,
-    restored: Option<Time>,
+    restored: Option<Restored>,
+}
+
+/// The last restore of a whole revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Restored {
+    /// Of the newest line in the logs then.
+    time: Time,
+    /// What the files came from then. Commits that were made of them since contain it,
+    /// on whatever branch.
+    commits: Vec<CommitId>,
+}
+
+impl Restored {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let time = Time::parse_decimal(words.next()?)?;
+        let commits = words.map(|id| id.parse().ok()).collect::<Option<_>>()?;
+        Some(Self { time, commits })
+    }
 }
 
 impl Base {
     fn parse(text: &str) -> Option<Self> {
         let mut lines: Vec<&str> = text.strip_suffix('\n')?.split('\n').collect();
         let restored = match lines.last()?.strip_prefix(RESTORED) {
-            Some(time) => {
+            Some(restored) => {
                 lines.pop();
-                Some(Time::parse_decimal(time)?)
+                Some(Restored::parse(restored)?)
             }
             None => None,
         };
@@ -79,8 +98,10 @@ impl Base {
         if text.is_empty() {
             text.push_str(NONE);
         }
-        if let Some(time) = self.restored {
-            text.push_str(&format!("{RESTORED}{}\n", time.decimal()));
+        if let Some(Restored { time, commits }) = &self.restored {
+            text.push_str(&format!("{RESTORED}{}", time.decimal()));
+            commits.iter().for_each(|id| text.push_str(&format!(" {id}")));
+            text.push('\n');
         }
         text
     }
@@ -129,9 +150,11 @@ impl Repo {
         if self.base()?.as_deref() == Some(commits) {
             return Ok(());
         }
-        let restored = self.refs().newest()?;
+        let commits = commits.to_vec();
+        let restored = |time| Restored { time, commits: commits.clone() };
+        let restored = self.refs().newest()?.map(restored);
         self.disk().sync_file_system(project)?;
-        self.write_base(&Base { commits: commits.to_vec(), restored })
+        self.write_base(&Base { commits, restored })
     }
 
     /// Whether two commits have a commit in common in their histories, as far as
@@ -197,12 +220,14 @@ impl Repo {
             return Ok(Vec::new());
         }
         let restored = self.read_base()?.and_then(|base| base.restored);
-        let made = Made::read(self, restored)?;
+        let made = Made::read(self, restored.as_ref().map(|restored| restored.time))?;
         if made.of_files.contains(&tip) {
             return Ok(Vec::new());
         }
         let mut seen = HashSet::new();
-        let mut waiting: Vec<CommitId> = base.iter().chain(&made.of_files).copied().collect();
+        let restored = restored.iter().flat_map(|restored| &restored.commits);
+        let contained = base.iter().chain(&made.of_files).chain(restored);
+        let mut waiting: Vec<CommitId> = contained.copied().collect();
         while let Some(id) = waiting.pop() {
             if seen.insert(id)
                 && let Ok(commit) = self.store().commit(&id)
