@@ -47,7 +47,7 @@ impl Behind {
     /// the question came.
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
+    /// [`Code::Unavailable`].
     pub fn look(&self) -> Result<(), Problem> {
         match self.upstream.contact.is_given_up() {
             true => Err(away()),
@@ -70,7 +70,7 @@ impl Behind {
     /// [told of](Self::publish).
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
+    /// [`Code::Unavailable`].
     pub fn send(&self, id: &PackId, path: &Path) -> Result<(), Problem> {
         if lock(&self.sent).contains(id) {
             return Ok(());
@@ -117,7 +117,7 @@ impl Behind {
     /// by piece; `None` when there is none.
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::problem::Code::Unavailable).
+    /// [`Code::Unavailable`].
     pub fn sent_by_others(
         &self,
         id: &PackId,
@@ -138,7 +138,7 @@ impl Behind {
     /// Marks packs that become part of the store here before upstream is told.
     ///
     /// # Errors
-    /// [`Code::Full`](crate::problem::Code::Full), [`Code::Unavailable`](crate::problem::Code::Unavailable).
+    /// [`Code::Full`], [`Code::Unavailable`].
     pub fn remember_pending(&self, packs: &[PackId]) -> Result<(), Problem> {
         let (disk, marks) = (self.repo.disk(), self.marks());
         disk.create_folders(&marks)?;
@@ -196,7 +196,7 @@ impl Behind {
     /// they count there when this returns.
     ///
     /// # Errors
-    /// [`Code::Unavailable`](crate::problem::Code::Unavailable); it is done with the next one that comes.
+    /// [`Code::Unavailable`]; it is done with the next one that comes.
     pub fn publish(&self) -> Result<(), Problem> {
         self.send_pending()?;
         self.publish_with(&lock(&self.moving))
