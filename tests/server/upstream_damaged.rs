@@ -205,8 +205,8 @@ async fn pushed() -> (Pushed, Relayed) {
 /// A pack, asked for once more where the first answer is a refusal or breaks off.
 async fn pack_again(relay: &Serving, id: &PackId) -> Vec<u8> {
     for _ in 0..2 {
-        let read = relay.get(&format!("packs/{id}")).send().await.unwrap();
-        if read.status() == StatusCode::OK
+        if let Ok(read) = relay.get(&format!("packs/{id}")).send().await
+            && read.status() == StatusCode::OK
             && let Ok(bytes) = read.bytes().await
         {
             return bytes.to_vec();
