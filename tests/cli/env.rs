@@ -54,6 +54,8 @@ impl TestEnv {
         vars.push(("XDG_STATE_HOME".to_owned(), state.path().to_str().unwrap().to_owned()));
         // The settings of the machine are not the test's.
         vars.push(("SNAP_CONFIG_SYSTEM".to_owned(), String::new()));
+        // With one thread, each object has the same place in the pack in every run.
+        vars.push(("SNAP_JOBS".to_owned(), "1".to_owned()));
         Self { root, _state: state, vars }
     }
 

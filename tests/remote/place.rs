@@ -92,7 +92,9 @@ impl Place {
 
     pub(crate) fn commit(&self) -> CommitId {
         let source = Source::Folder(self.folder.path().join("files"));
-        let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
+        // With one thread, each object has the same place in the pack in every run.
+        let (author, host, jobs) = ("ada".into(), "laptop".into(), Some(1));
+        let options = Commit { author, host, jobs, ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 

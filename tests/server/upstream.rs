@@ -24,14 +24,23 @@ pub(crate) struct Bucket {
     pub(crate) server: S3Server,
     pub(crate) proxy: Proxy,
     pub(crate) folder: tempfile::TempDir,
+    /// How long its replicas wait for an answer of the bucket.
+    pub(crate) upstream_secs: u64,
 }
+
+/// The time-out of servers whose upstream answers. No test reaches it, however busy the machine is.
+const PATIENT_SECS: u64 = 60;
+
+/// The time-out of servers whose upstream hangs.
+pub(crate) const IMPATIENT_SECS: u64 = 4;
 
 impl Bucket {
     pub(crate) fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = S3Server::start(S3Options::default());
         let proxy = Proxy::start(&server.endpoint());
-        Self { server, proxy, folder: tempfile::tempdir().unwrap() }
+        let folder = tempfile::tempdir().unwrap();
+        Self { server, proxy, folder, upstream_secs: PATIENT_SECS }
     }
 
     /// A server before it, whose cache is called so.
@@ -50,7 +59,7 @@ impl Bucket {
                 session: None,
             },
         };
-        before(origin, self.folder.path().join(cache), cache_bytes)
+        before(origin, self.folder.path().join(cache), cache_bytes, self.upstream_secs)
     }
 
     /// Nobody answers.
@@ -65,21 +74,31 @@ impl Bucket {
     }
 }
 
-pub(crate) fn before(origin: Origin, cache: std::path::PathBuf, cache_bytes: u64) -> Serving {
+pub(crate) fn before(
+    origin: Origin,
+    cache: std::path::PathBuf,
+    cache_bytes: u64,
+    upstream_secs: u64,
+) -> Serving {
     let cache = Cache::open(&cache, &origin.key(), cache_bytes).unwrap();
-    let limits = Limits { upstream_secs: 4, ..Limits::default() };
+    let limits = Limits { upstream_secs, ..Limits::default() };
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
     Serving::of_hub(Hub::behind(upstream), Settings::default())
 }
 
 /// A relay before a server.
 pub(crate) fn relay(of: &str, cache: &std::path::Path) -> Serving {
+    relay_within(of, cache, PATIENT_SECS)
+}
+
+/// A relay that waits so many seconds for an answer.
+pub(crate) fn relay_within(of: &str, cache: &std::path::Path, upstream_secs: u64) -> Serving {
     let origin = Origin {
         location: of.parse().unwrap(),
         options: BTreeMap::new(),
         secrets: Secrets::default(),
     };
-    before(origin, cache.to_owned(), 1 << 30)
+    before(origin, cache.to_owned(), 1 << 30, upstream_secs)
 }
 
 pub(crate) fn creation(serving: &Serving) -> RequestBuilder {

@@ -12,7 +12,7 @@ use snap_nettest::{Fault, Kind, Rule};
 
 use crate::{
     place::{Place, Serving, json},
-    upstream::{Bucket, create, set, stands},
+    upstream::{Bucket, IMPATIENT_SECS, create, set, stands},
 };
 
 const PUSHERS: usize = 6;
@@ -127,7 +127,7 @@ async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobody() {
     const BURST: u64 = 60;
-    let bucket = Bucket::new();
+    let bucket = Bucket { upstream_secs: IMPATIENT_SECS, ..Bucket::new() };
     let replicas = [bucket.replica("one"), bucket.replica("two")];
     create(&replicas[0]).await;
     // Each step stalls once, and lists do again and again.

@@ -8,7 +8,7 @@ use snap_nettest::{Fault, Kind, Proxy, Rule};
 
 use crate::{
     place::{Place, Serving, json, refused},
-    upstream::{Bucket, create, pack, push, relay, set, stands},
+    upstream::{Bucket, IMPATIENT_SECS, create, pack, push, relay, relay_within, set, stands},
 };
 
 /// A server with a store, a proxy before it, and a relay before that.
@@ -22,6 +22,15 @@ pub(crate) struct Relayed {
 
 impl Relayed {
     pub(crate) fn new() -> Self {
+        Self::within(relay)
+    }
+
+    /// With a relay that soon gives up waiting.
+    pub(crate) fn impatient() -> Self {
+        Self::within(|of, cache| relay_within(of, cache, IMPATIENT_SECS))
+    }
+
+    fn within(relay: impl Fn(&str, &std::path::Path) -> Serving) -> Self {
         let there = Place::new();
         let server = Serving::of(&there);
         let proxy = Proxy::start(server.origin());
@@ -112,7 +121,7 @@ async fn what_is_served_without_an_answer_is_said_to_be_old() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_long_for_one_that_hangs() {
-    let place = Relayed::new();
+    let place = Relayed::impatient();
     let first = place.commit("first").await;
     let second = place.there.change("b", "not here");
     assert_eq!(stands(&place.relay, "main").await, Some(second));

@@ -10,20 +10,21 @@ use tokio::sync::oneshot;
 
 use crate::{
     place::{Place, Serving, json, refused},
-    upstream::{Bucket, create, kept_bytes, pack, push, relay, stands},
+    upstream::{Bucket, IMPATIENT_SECS, create, kept_bytes, pack, push, relay_within, stands},
     upstream_away::{Relayed, pause},
     upstream_steps::{bundle_of, noise},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
-    let Relayed { there, server: _server, proxy, relay: first, cache } = Relayed::new();
+    let Relayed { there, server: _server, proxy, relay: first, cache } = Relayed::impatient();
     let commit = there.change("a", "first");
     proxy.add(Rule::new(Fault::Stall).test(|seen| !seen.path.ends_with("/config")));
     let mut serving = Some(first);
     for _ in 0..2 {
         // The second one begins with what the first has kept.
-        let now = serving.take().unwrap_or_else(|| relay(&proxy.endpoint(), cache.path()));
+        let again = || relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
+        let now = serving.take().unwrap_or_else(again);
         let id = there.repo.store().packs()[0];
         let asked = ["refs", "head", "index", "packs", "refs/heads/main", "commits/main"];
         for path in asked.map(str::to_owned).into_iter().chain([format!("packs/{id}")]) {
@@ -35,7 +36,7 @@ async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
         tokio::time::sleep(Duration::from_secs(6)).await;
     }
     proxy.clear_rules();
-    let again = relay(&proxy.endpoint(), cache.path());
+    let again = relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
     assert_eq!(stands(&again, "main").await, Some(commit));
     let refs = json(again.get("refs"), StatusCode::OK).await;
     assert_eq!(refs["head"], "refs/heads/main");
@@ -52,7 +53,7 @@ async fn file(serving: &Serving, commit: CommitId, name: &str) -> StatusCode {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_come_keeps_nobody_from_what_is_here() {
-    let place = Relayed::new();
+    let place = Relayed::impatient();
     let first = place.commit("first").await;
     let second = place.there.change("b", "second");
     assert_eq!(stands(&place.relay, "main").await, Some(second));
@@ -80,7 +81,7 @@ async fn what_does_not_come_keeps_nobody_from_what_is_here() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_may_be_old() {
-    let place = Relayed::new();
+    let place = Relayed::impatient();
     place.commit("first").await;
     place.proxy.add(Rule::new(Fault::Stall).test(|seen| seen.path.ends_with("/v1/repos")));
     let names = async || {

@@ -309,7 +309,8 @@ fn restore(
 ) -> Result<Restored, CliError> {
     let commit = repo.store().commit(&commit)?;
     let what = What::Folder { tree: commit.tree, root: commit.root };
-    let options = restore::Options { include, is_new_target, ..restore::Options::default() };
+    let jobs = repo.config().jobs.unwrap_or(0);
+    let options = restore::Options { include, is_new_target, jobs, ..restore::Options::default() };
     Ok(restore::run(repo.store(), &what, dir, &options, observer)?)
 }
 

@@ -188,6 +188,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         confirm: Some(&confirm),
         above: project.filter(|_| args.target.is_none()),
         so_far: Some(&so_far),
+        jobs: cx.settings().config()?.jobs.unwrap_or(0),
         ..restore::Options::default()
     };
     if let (None, Some(project), false) = (&args.target, project, args.dry_run) {

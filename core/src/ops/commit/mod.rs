@@ -183,7 +183,7 @@ pub struct Options {
     pub run: Run,
     /// Which files are read.
     pub reading: Reading,
-    /// Threads; `None` is as many as suit the machine.
+    /// Number of threads. `None`: the setting `jobs`, else as many as suit the machine.
     pub jobs: Option<usize>,
 }
 
@@ -321,7 +321,7 @@ fn attempt(
     let packs = repo.store().packs();
     let rules = Rules::beside(options.ignore.clone(), repo.dir())?;
     let cache::Opened { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
-    let threads = options.jobs.unwrap_or_else(default_jobs);
+    let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
     let writer = match options.run {
         Run::Real => Writer::new(repo.store(), level, threads)?,

@@ -107,10 +107,11 @@ const KNOWN_HOSTS: Kind = Kind::Choice(&["strict", "accept", "add"]);
 
 /// All settings, in the order in which they are listed. What each means is
 /// said in `docs/configuration.md`; a test compares.
-pub const KEYS: [Key; 52] = [
+pub const KEYS: [Key; 53] = [
     key("version", BYTES, Scope::Store),
     key("shared", Kind::Flag, Scope::Store),
     key("trust", Kind::List, Scope::User),
+    key("jobs", Kind::Number { min: 1, max: 256 }, Scope::User),
     key("chunk.min", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.min())),
     key("chunk.average", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.average())),
     key("chunk.max", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.max())),

@@ -61,6 +61,8 @@ pub struct Config {
     pub compression: Compression,
     /// Defaults of `commit`.
     pub commit: CommitDefaults,
+    /// Number of threads of a commit or a restore. `None`: as many as the processor suggests.
+    pub jobs: Option<usize>,
 }
 
 /// Sizes of chunks in bytes.
@@ -121,6 +123,7 @@ impl Default for Config {
             chunk: Chunk::default(),
             compression: Compression::default(),
             commit: CommitDefaults::default(),
+            jobs: None,
         }
     }
 }

@@ -148,6 +148,7 @@ impl Settings {
                 exclude_caches: self.flag(&path("commit.exclude_caches")).unwrap_or(false),
                 gitignore: self.flag(&path("commit.gitignore")).unwrap_or(false),
             },
+            jobs: self.plain("jobs").and_then(|_| usize::try_from(number("jobs")).ok()),
         };
         match config.check() {
             None => Ok(config),
