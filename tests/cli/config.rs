@@ -27,6 +27,7 @@ fn settings_are_listed_set_and_read() {
     exit: 0
     --- stdout ---
     version = 2
+    jobs = 1
     chunk.min = 65536
     chunk.average = 1048576
     chunk.max = 4194304
@@ -74,6 +75,7 @@ fn the_origin_of_each_value_is_told() {
     exit: 0
     --- stdout ---
     version = 2  # [ROOT]/.snap/config.toml:5
+    jobs = 1  # SNAP_JOBS
     chunk.min = 786432  # [ROOT]/.snap/config.toml:12
     chunk.average = 1048576  # [ROOT]/.snap/config.toml:13
     chunk.max = 4194304  # [ROOT]/.snap/config.toml:14
